@@ -318,7 +318,7 @@ impl From<StartError> for Failure {
             StartError::StateDir(StateDirError::Held { .. } | StateDirError::LeftBehind { .. }) => {
                 Exit::Occupied
             }
-            StartError::StateDir(_) | StartError::Store(_) => Exit::Store,
+            StartError::StateDir(_) | StartError::Store(_) | StartError::Fleet(_) => Exit::Store,
         };
         Self::new(exit, error.to_string())
     }

@@ -48,7 +48,7 @@ use crate::store::Store;
 use crate::store::directory::StateDir;
 #[cfg(feature = "sqlite")]
 use crate::store::open::OnDisk;
-use crate::store::open::StoreLocation;
+use crate::store::open::{OpenedStore, StoreLocation};
 use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
@@ -233,7 +233,7 @@ impl Daemon {
             on_end: on_end(config),
             metrics: config.metrics.listen.clone(),
             thresholds: thresholds(config),
-            keep: keep(&config.daemon),
+            keep: keep(config),
         }
     }
 
@@ -460,7 +460,7 @@ impl Daemon {
         let catalog = catalog::catalog(self.tools)?;
         let provider = Provider::new(self.offers).map_err(StartError::Offer)?;
         // Before accepting: opening waits until the jobs of the previous daemon have ended.
-        let kept = self.keep.open(self.limits.resident_result_bytes)?;
+        let kept = self.keep.open(&self.limits)?;
         let mut containment = match self.containment {
             Some(containment) => containment,
             None => Containment::detect(self.guard.or_else(Program::this))
@@ -483,7 +483,7 @@ impl Daemon {
             settings: Arc::new(Settings {
                 server: self.server,
                 limits: scarcity::within_files(self.limits, self.operators.len(), has_http),
-                tasks: TaskPolicy { durable: kept.is_some(), ..self.tasks },
+                tasks: task_policy_with(self.tasks, kept.as_ref()),
                 catalog,
                 provider,
                 run: self.run,
@@ -535,6 +535,12 @@ impl Daemon {
             .map_err(StartError::Io)?;
         Ok(DaemonHandle { remote, thread: Some(thread) })
     }
+}
+
+/// The task policy with this store.
+fn task_policy_with(tasks: TaskPolicy, kept: Option<&OpenedStore>) -> TaskPolicy {
+    let shared = kept.is_some_and(|kept| kept.store.is_remote());
+    TaskPolicy { durable: kept.is_some(), shared, ..tasks }
 }
 
 /// Notes the containment in the place where the next daemon looks for remaining jobs.

@@ -58,6 +58,7 @@ use self::state::upstream_instances::Upstreams;
 use self::state::wrong_tokens::WrongTokens;
 use crate::http::endpoint::Endpoint as HttpEndpoint;
 use std::io;
+use std::mem;
 use std::time::Duration;
 
 use ceased_core::collections::timer_queue::Timer;
@@ -72,13 +73,17 @@ use mio::{Events, Poll, Token};
 use rustix::process::getuid;
 
 use crate::event_loop::mailbox::{LoopSender, Report};
+#[cfg(feature = "fleet")]
+use crate::fleet::Reader;
 use crate::ids::RandomIds;
 use crate::observability::calls::Calls;
 use crate::record::Recorded;
 use crate::signals::Signals;
 use crate::start_error::StartError;
-use crate::store::Store;
+use crate::store::backing::Backing;
 use crate::store::manifests::Manifests;
+#[cfg(feature = "fleet")]
+use crate::store::orders;
 use crate::store::thread::StoreThread;
 use crate::tools::worker_pool::Pool;
 use ceased_process::Supervisor;
@@ -99,10 +104,14 @@ impl Server {
             Box::new(move |report| reports.send(Report::Process(report)))
         })?;
         let store_location = StoreLocation::of(options.kept.as_ref());
-        let (kept, state_dir) =
-            options.kept.map_or((None, None), |kept| (Some((kept.store, kept.records)), kept.dir));
-        let (store, records) = kept.map_or((None, Vec::new()), |(s, r)| (Some(s), r));
-        let store = store.map(|store| start_store(store, &reports)).transpose()?;
+        let mut kept = options.kept;
+        let state_dir = kept.as_mut().and_then(|kept| kept.dir.take());
+        let records = kept.as_mut().map(|kept| mem::take(&mut kept.records)).unwrap_or_default();
+        #[cfg(feature = "fleet")]
+        let reader = kept.as_mut().and_then(|kept| kept.reader.take());
+        #[cfg(feature = "fleet")]
+        let reader = reader.map(|reader| start_reader(reader, &reports)).transpose()?;
+        let store = kept.map(|kept| start_store(kept.store, &reports)).transpose()?;
         let mut server = Self {
             poll,
             engine: Recorded::new(&options.settings, Box::new(RandomIds::new()), options.record),
@@ -140,6 +149,8 @@ impl Server {
             observer,
             lost_stdio: None,
             store,
+            #[cfg(feature = "fleet")]
+            reader,
             store_location,
             failed: None,
             state_dir,
@@ -190,7 +201,7 @@ impl Server {
         let now = self.clock.now();
         self.http.date.set(now.wall);
         self.note_events(now, events);
-        if std::mem::take(&mut self.signalled) {
+        if mem::take(&mut self.signalled) {
             self.take_signals(now);
         }
         self.take_peers(now);
@@ -332,8 +343,17 @@ impl Server {
     }
 }
 
+/// Starts the threads that ask a shared table, and report to the loop.
+#[cfg(feature = "fleet")]
+fn start_reader(mut reader: Reader, reports: &LoopSender) -> io::Result<Reader> {
+    let reports = reports.clone();
+    let shared = |event| Report::Store(orders::Report::Shared(event));
+    reader.start(Box::new(move |event| reports.send(shared(event))))?;
+    Ok(reader)
+}
+
 /// Starts a store's thread that reports to the loop.
-fn start_store(store: Box<dyn Store>, reports: &LoopSender) -> io::Result<StoreThread> {
+fn start_store(store: Backing, reports: &LoopSender) -> io::Result<StoreThread> {
     let reports = reports.clone();
     let report = Box::new(move |report| reports.send(Report::Store(report)));
     StoreThread::start(store, report)

@@ -47,6 +47,8 @@ mod conn_map;
 #[cfg(feature = "tls")]
 mod credentials;
 mod daemon;
+#[cfg(feature = "fleet")]
+mod fleet;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod fuzzing;

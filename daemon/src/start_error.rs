@@ -49,6 +49,8 @@ pub enum StartError {
     },
     /// The collector of `[otlp]` cannot be used.
     Otlp(String),
+    /// The database of `[fleet]` cannot be used.
+    Fleet(String),
     /// No containment of processes works on this system.
     Containment(io::Error),
     /// Another system call failed.
@@ -67,9 +69,11 @@ impl fmt::Display for StartError {
             Self::Offer(error) => error.fmt(f),
             Self::AllowRun(error) => write!(f, "`allow_run` in [daemon]: {error}"),
             Self::Tokens(error) => error.fmt(f),
-            Self::Inherited(why) | Self::Server(why) | Self::Otlp(why) | Self::Tls(why) => {
-                f.write_str(why)
-            }
+            Self::Inherited(why)
+            | Self::Server(why)
+            | Self::Otlp(why)
+            | Self::Tls(why)
+            | Self::Fleet(why) => f.write_str(why),
             Self::Audit { path, error } => write!(
                 f,
                 "cannot open the audit log {}: {error}; set `audit` in [log] to a file of your \

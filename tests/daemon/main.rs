@@ -16,6 +16,7 @@ mod control;
 mod durable;
 mod fair;
 mod files;
+mod fleet;
 mod flood;
 mod handlers;
 mod held_bytes;

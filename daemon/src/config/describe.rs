@@ -259,6 +259,10 @@ impl Config {
         if let Some(otlp) = &self.otlp {
             row("otlp", format!("{}, as {:?}", otlp.endpoint, otlp.service_name));
         }
+        if let Some(fleet) = &self.fleet {
+            let lease = show_duration(fleet.lease);
+            row("fleet", format!("node {:?}, lease {lease}", fleet.name));
+        }
         if !daemon.on_end.is_empty() {
             row("on_end", daemon.on_end.elements().join(" "));
             row("on_end_after", show_duration(daemon.on_end_after));

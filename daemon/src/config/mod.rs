@@ -25,6 +25,7 @@ mod describe_agent;
 mod describe_server;
 mod env_file;
 mod error;
+mod fleet;
 #[cfg(feature = "config")]
 mod identities;
 #[cfg(feature = "config")]
@@ -94,6 +95,7 @@ pub use env_file::EnvFile;
 #[cfg(feature = "config")]
 pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
+pub use fleet::{Durability, Fleet, OnEngineLoss};
 pub use oauth::{Jwks, OAuth, TlsFiles};
 pub use on_end::OnEnd;
 pub use progress::ProgressPattern;
@@ -141,6 +143,8 @@ pub struct Config {
     pub alerts: Alerts,
     /// `[otlp]`: the collector of spans; none is recorded if `None`.
     pub otlp: Option<Otlp>,
+    /// `[fleet]`: the table of tasks that several daemons share; there is none if `None`.
+    pub fleet: Option<Fleet>,
     /// `[[tool]]`, in the order of the file; no name twice.
     pub tools: Vec<Tool>,
     /// `servers.start_at_once`: servers that may be starting at once (UPS-09).
@@ -631,6 +635,7 @@ impl Config {
             metrics: Metrics::default(),
             alerts: Alerts::default(),
             otlp: None,
+            fleet: None,
             tools: Vec::new(),
             start_at_once: start_at_once_default(),
             servers: Vec::new(),
@@ -836,6 +841,7 @@ impl Config {
             metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
             alerts: monitoring::alerts(&raw.alerts, &mut check),
             otlp: monitoring::otlp(raw.otlp.as_ref(), &mut check),
+            fleet: fleet::fleet(raw.fleet.as_ref(), &mut check),
             start_at_once: server_table::start_at_once(&raw.common, &mut check),
             agents: agent_table::agents(raw.agents, &servers, &daemon, &mut check),
             profiles: profile_table::profiles(&raw.profiles, &servers, &mut check),

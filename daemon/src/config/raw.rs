@@ -29,6 +29,7 @@ pub(super) struct Raw {
     pub(super) metrics: Metrics,
     pub(super) alerts: Alerts,
     pub(super) otlp: Option<(usize, Otlp)>,
+    pub(super) fleet: Option<(usize, Fleet)>,
     pub(super) tools: Vec<(usize, Tool)>,
     pub(super) common: Servers,
     pub(super) servers: Vec<(usize, Server)>,
@@ -175,6 +176,19 @@ pub(super) struct Otlp {
     pub(super) service_name: Option<String>,
     pub(super) timeout: Option<Spanned<Span>>,
     pub(super) queue: Option<Whole>,
+}
+
+/// `[fleet]`
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fleet {
+    pub(super) database: Option<Text>,
+    pub(super) database_file: Option<Text>,
+    pub(super) name: Option<String>,
+    pub(super) lease: Option<Spanned<Span>>,
+    pub(super) on_engine_loss: Option<Text>,
+    pub(super) shared_users: Option<bool>,
+    pub(super) require: Option<Text>,
 }
 
 /// `[alerts]`
@@ -394,9 +408,9 @@ impl<'de> Deserialize<'de> for Account {
 }
 
 /// The tables of a file.
-const TABLES: [&str; 13] = [
-    "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "otlp", "servers", "tool",
-    "server", "agent", "profile",
+const TABLES: [&str; 14] = [
+    "daemon", "listen", "limits", "tasks", "log", "metrics", "alerts", "otlp", "fleet", "servers",
+    "tool", "server", "agent", "profile",
 ];
 
 /// Parses all valid tables and reports the problems of the others.
@@ -421,6 +435,10 @@ pub(super) fn read(check: &mut Checker<'_>) -> Raw {
             "otlp" => {
                 let otlp = table(&root, "[otlp]", value, check);
                 raw.otlp = otlp.map(|otlp| (value.span().start, otlp));
+            }
+            "fleet" => {
+                let fleet = table(&root, "[fleet]", value, check);
+                raw.fleet = fleet.map(|fleet| (value.span().start, fleet));
             }
             "servers" => raw.common = table(&root, "[servers]", value, check).unwrap_or_default(),
             "listen" => raw.listen = tables(&root, name, value, check),

@@ -19,6 +19,8 @@ use rustix::process::getuid;
 use crate::access::Access;
 use crate::config::{self, Config, Listen, most_of};
 use crate::event_loop::{Guards, ListenSpec, OnEndPolicy};
+#[cfg(feature = "fleet")]
+use crate::fleet::FleetSettings;
 use crate::http::access::HttpRules;
 use crate::http::pages::Serves;
 use crate::http::secure::Secure;
@@ -269,10 +271,29 @@ fn secure(_: &config::TlsFiles) -> Result<Secure, StartError> {
 }
 
 /// The store location of a configured daemon.
-pub(super) fn keep(daemon: &config::Daemon) -> StoreLocation {
-    match daemon.store {
-        config::Keeping::Auto | config::Keeping::Disk => StoreLocation::Disk(on_disk(daemon)),
-        config::Keeping::Memory => StoreLocation::Memory,
+pub(super) fn keep(config: &Config) -> StoreLocation {
+    let daemon = &config.daemon;
+    let own = match daemon.store {
+        config::Keeping::Auto | config::Keeping::Disk => Some(on_disk(daemon)),
+        config::Keeping::Memory => None,
+    };
+    #[cfg(feature = "fleet")]
+    if let Some(fleet) = &config.fleet {
+        return StoreLocation::Fleet(Box::new(fleet_settings(fleet)), own);
+    }
+    own.map_or(StoreLocation::Memory, StoreLocation::Disk)
+}
+
+#[cfg(feature = "fleet")]
+fn fleet_settings(fleet: &config::Fleet) -> FleetSettings {
+    FleetSettings {
+        database: fleet.database.clone(),
+        database_file: fleet.database_file.clone(),
+        name: fleet.name.clone(),
+        lease: fleet.lease,
+        stops: fleet.on_engine_loss == config::OnEngineLoss::Stop,
+        shared_users: fleet.shared_users,
+        is_strict: fleet.require == config::Durability::Strict,
     }
 }
 
@@ -337,6 +358,7 @@ pub(super) fn task_policy(config: &Config) -> TaskPolicy {
     TaskPolicy {
         // Set by [`Daemon::build`], depending on the store.
         durable: false,
+        shared: false,
         store_retry: config.daemon.store_retry,
         default_ttl: tasks.default_ttl,
         max_ttl: tasks.max_ttl,

@@ -117,6 +117,7 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("log.ended_calls", started.log.ended_calls != *ended_calls),
         ("log.ended_for", started.log.ended_for != *ended_for),
         ("[otlp]", started.otlp != now.otlp),
+        ("[fleet]", started.fleet != now.fleet),
         ("metrics.listen", started.metrics.listen != *metrics),
         (
             "memory_max of a [[tool]], [[server]] or [[agent]], the first one",

@@ -159,6 +159,7 @@ impl Server {
                     self.order_store(Order::Write { seq, write: *write });
                 }
                 Action::Load { load, key } => self.order_store(Order::Load { load, key }),
+                Action::LookUp(lookup) => self.look_up(lookup),
                 Action::Flush { conn } => self.connections.note_output(conn, Sending::First),
                 Action::Close { conn, why } => self.close(now, conn, why),
                 Action::Operate { conn, identity, order } => {

@@ -292,7 +292,9 @@ impl Server {
         };
         self.supervisor
             .order(Order::Launch(Box::new(launch)))
-            .map_err(|gone| internal(gone.to_string()))
+            .map_err(|gone| internal(gone.to_string()))?;
+        self.pass_lease_on();
+        Ok(())
     }
 
     /// Takes a step towards the end of a job.

@@ -8,11 +8,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use ceased_core::event::Event;
 use ceased_core::identity::Identity;
+use ceased_core::ids::JobId;
 use ceased_core::tasks::durable::{TaskRecord, Unstored};
+use ceased_core::tasks::shared::{Lookup, SharedEvent};
 use ceased_core::time::{Instant, Now, Wall};
 
 use crate::observability::metrics::StoreStatus;
-use crate::store::orders::{Order, Report};
+use crate::process_ids::to_process;
+use crate::store::orders::{News, Order, Report};
 use crate::store::thread::StoreThread;
 
 use crate::store::StoreError;
@@ -39,6 +42,20 @@ impl Server {
             return;
         };
         store.order(order);
+    }
+
+    /// Asks the table that several daemons share.
+    #[cfg(feature = "fleet")]
+    pub(super) fn look_up(&mut self, lookup: Box<Lookup>) {
+        match &self.reader {
+            Some(reader) => reader.look_up(lookup),
+            None => tracing::error!(?lookup, "the engine asks a table that is not there"),
+        }
+    }
+
+    #[cfg(not(feature = "fleet"))]
+    pub(super) fn look_up(&mut self, lookup: Box<Lookup>) {
+        tracing::error!(?lookup, "the engine asks a table, and this build has none");
     }
 
     /// Hands the orders of the turn to the store as one batch.
@@ -84,6 +101,17 @@ impl Server {
             Report::Unstored(seq, why) => Event::Unstored { seq, why },
             Report::Ailing(why) => Event::StoreFailed { why },
             Report::Loaded(load, outcome) => Event::Loaded { load, outcome },
+            Report::Judged(seq, verdict) => Event::Shared(SharedEvent::Verdict { seq, verdict }),
+            Report::Shared(event) => Event::Shared(event),
+            Report::News(news) => Event::Shared(match news {
+                News::Joined { cursor_key } => SharedEvent::Joined { cursor_key },
+                News::Renewed { until, end } => {
+                    self.upkeep.lease = end;
+                    self.pass_lease_on();
+                    SharedEvent::Renewed { until: until.map(|until| self.clock.at(until)) }
+                }
+                News::Fenced => SharedEvent::Fenced,
+            }),
             Report::Failed(error) => {
                 tracing::error!(%error, "the store failed for good");
                 self.failed = Some(error);
@@ -91,6 +119,18 @@ impl Server {
             }
         };
         self.engine.handle(now, event, &mut self.actions);
+    }
+
+    /// FLT-04: the keeper and the guards end the processes of tasks at the end of the lease, also while this
+    /// process is stopped.
+    pub(super) fn pass_lease_on(&self) {
+        let Some(end) = self.upkeep.lease else { return };
+        let is_of_task = |job: &JobId| self.engine.origin(*job).is_some_and(|(_, it)| it.is_some());
+        let jobs: Vec<_> =
+            self.jobs.commands().into_iter().filter(is_of_task).map(to_process).collect();
+        let left = end.saturating_duration_since(std::time::Instant::now());
+        let until = Some(ceased_process::daemon_support::boot_time() + left);
+        self.order(ceased_process::Order::Lease { until, jobs });
     }
 
     /// Status of the store for a viewer; `None` is an operator, which alone sees paths and failures

@@ -21,6 +21,8 @@ use super::state::wrong_tokens::WrongTokens;
 use crate::http::endpoint::Endpoint as HttpEndpoint;
 
 use crate::event_loop::mailbox::{LoopReceiver, LoopSender, Report};
+#[cfg(feature = "fleet")]
+use crate::fleet::Reader;
 use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
 use crate::observability::ended::{EndedLimits, Export};
@@ -161,6 +163,9 @@ pub struct Server {
     /// Why the one peer it was there for could not be served to the end.
     pub(super) lost_stdio: Option<io::Error>,
     pub(super) store: Option<StoreThread>,
+    /// Asks the table that several daemons share.
+    #[cfg(feature = "fleet")]
+    pub(super) reader: Option<Reader>,
     pub(super) store_location: StoreLocation,
     /// The store failed for good.
     pub(super) failed: Option<StoreError>,

@@ -80,7 +80,11 @@ impl Due {
     pub const fn of(write: &StoreWrite) -> Self {
         match write {
             StoreWrite::New(_) | StoreWrite::Probe => Self::New,
-            StoreWrite::Put(_) | StoreWrite::Delete(_) => Self::Owed,
+            StoreWrite::Put(_)
+            | StoreWrite::Delete(_)
+            | StoreWrite::Cancel(_)
+            | StoreWrite::Watch(_)
+            | StoreWrite::Unwatch(_) => Self::Owed,
         }
     }
 }

@@ -60,7 +60,10 @@ impl Store for Memory {
                     drop(self.records.insert(record.key(), record.clone()));
                 }
                 StoreWrite::Delete(key) => drop(self.records.remove(key)),
-                StoreWrite::Probe => {}
+                StoreWrite::Cancel(_)
+                | StoreWrite::Watch(_)
+                | StoreWrite::Unwatch(_)
+                | StoreWrite::Probe => {}
             }
         }
         Ok(())

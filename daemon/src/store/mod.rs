@@ -19,6 +19,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod backing;
 pub(crate) mod contract;
 pub(crate) mod directory;
 mod faulty;
@@ -32,7 +33,7 @@ pub(crate) mod orders;
 #[cfg(feature = "sqlite")]
 mod place;
 #[cfg_attr(not(feature = "sqlite"), allow(dead_code, reason = "only a file needs all of it"))]
-mod record;
+pub(crate) mod record;
 #[cfg(feature = "sqlite")]
 mod reserve;
 #[cfg(feature = "sqlite")]

@@ -5,12 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ceased_core::limits::Limits;
 use ceased_core::tasks::durable::TaskRecord;
 use ceased_core::time::Wall;
 
+use super::backing::Backing;
 use super::contract::{Store, StoreError};
 use super::directory::StateDir;
 use crate::announce::say;
+#[cfg(feature = "fleet")]
+use crate::fleet::{FleetOptions, FleetSettings, FleetStore, Reader};
 use crate::start_error::StartError;
 
 /// Where a daemon keeps its tasks.
@@ -21,6 +25,9 @@ pub(crate) enum StoreLocation {
     Disk(OnDisk),
     /// In a store of the embedding program.
     In(Box<dyn Store>),
+    /// In a table that several daemons share; the directory has the key of this one.
+    #[cfg(feature = "fleet")]
+    Fleet(Box<FleetSettings>, Option<OnDisk>),
 }
 
 /// Settings of a store in a state directory.
@@ -46,7 +53,10 @@ pub enum Damaged {
 
 /// An open store and the records read from it.
 pub(crate) struct OpenedStore {
-    pub(crate) store: Box<dyn Store>,
+    pub(crate) store: Backing,
+    /// Asks the table that several daemons share.
+    #[cfg(feature = "fleet")]
+    pub(crate) reader: Option<Reader>,
     pub(crate) records: Vec<TaskRecord>,
     pub(crate) dir: Option<Arc<StateDir>>,
     /// Directory of the files; `None` for a store of the embedding program.
@@ -55,16 +65,55 @@ pub(crate) struct OpenedStore {
     pub(crate) set_aside: Option<PathBuf>,
 }
 
+impl OpenedStore {
+    /// A store of this daemon.
+    fn own(store: Box<dyn Store>, records: Vec<TaskRecord>) -> Self {
+        Self {
+            store: Backing::Own(store),
+            #[cfg(feature = "fleet")]
+            reader: None,
+            records,
+            dir: None,
+            path: None,
+            set_aside: None,
+        }
+    }
+}
+
+/// Joins a fleet. The state directory is taken first: that ends the processes of the daemon before this
+/// one, whose tasks are lost by the join.
+#[cfg(feature = "fleet")]
+fn join(
+    settings: &FleetSettings,
+    disk: Option<OnDisk>,
+    limits: &Limits,
+) -> Result<OpenedStore, StartError> {
+    let dir = disk.map(|disk| StateDir::take(&disk.dir)).transpose()?.map(Arc::new);
+    let options = FleetOptions::new(settings, limits, dir.as_deref().map(StateDir::path));
+    let (fleet, reader) = options.and_then(FleetStore::open).map_err(StartError::Fleet)?;
+    Ok(OpenedStore {
+        store: Backing::Shared(Box::new(fleet)),
+        reader: Some(reader),
+        records: Vec::new(),
+        dir,
+        path: None,
+        set_aside: None,
+    })
+}
+
 impl StoreLocation {
     /// Opens the store and reads it; outcomes larger than `resident` bytes stay on disk.
-    pub(crate) fn open(self, resident: usize) -> Result<Option<OpenedStore>, StartError> {
+    pub(crate) fn open(self, limits: &Limits) -> Result<Option<OpenedStore>, StartError> {
+        let resident = limits.resident_result_bytes;
         match self {
             Self::Memory => Ok(None),
             Self::In(mut store) => {
                 let records = records(&mut *store, resident)?;
-                Ok(Some(OpenedStore { store, records, dir: None, path: None, set_aside: None }))
+                Ok(Some(OpenedStore::own(store, records)))
             }
             Self::Disk(disk) => disk.open(resident).map(Some),
+            #[cfg(feature = "fleet")]
+            Self::Fleet(fleet, disk) => join(&fleet, disk, limits).map(Some),
         }
     }
 }
@@ -90,7 +139,8 @@ impl OnDisk {
             other => other.map_err(|error| refused(error, &path))?,
         };
         let dir = Some(dir);
-        Ok(OpenedStore { store, records, dir, path: Some(path), set_aside: set_aside_as })
+        let own = OpenedStore::own(store, records);
+        Ok(OpenedStore { dir, path: Some(path), set_aside: set_aside_as, ..own })
     }
 
     #[cfg(feature = "sqlite")]

@@ -1,7 +1,10 @@
 //! Orders to the thread of a store, and its reports.
 
+use std::time::Instant;
+
 use super::contract::StoreError;
 use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::shared::{SharedEvent, Verdict};
 
 /// An order to the store.
 #[derive(Debug)]
@@ -14,6 +17,20 @@ pub(crate) enum Order {
     Verify,
 }
 
+/// News of the membership in a shared table.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum News {
+    /// This daemon is a member from now on.
+    #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "only a fleet has members"))]
+    Joined { cursor_key: [u8; 16] },
+    /// It is one until then, and its jobs are ended at the `end`; `None` where jobs go on without the table.
+    #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "only a fleet has members"))]
+    Renewed { until: Option<Instant>, end: Option<Instant> },
+    /// It is none any more.
+    #[cfg_attr(not(feature = "fleet"), allow(dead_code, reason = "only a fleet has members"))]
+    Fenced,
+}
+
 /// A report of the store.
 #[derive(Debug)]
 pub(crate) enum Report {
@@ -21,6 +38,12 @@ pub(crate) enum Report {
     Durable(Seq),
     /// This is not.
     Unstored(Seq, Unstored),
+    /// The verdict of a shared table on this write.
+    Judged(Seq, Verdict),
+    /// News of the membership in a shared table.
+    News(News),
+    /// An answer or a change of a shared table.
+    Shared(SharedEvent),
     /// Outcome of a task; `None` when it is unknown.
     Loaded(LoadId, Option<TaskOutcome>),
     /// The store was found to have failed, by no write.

@@ -15,16 +15,16 @@ use ceased_core::tasks::durable::TaskOutcome;
 
 /// A serialized outcome: its kind and its JSON text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct KeptOutcome<'a> {
+pub(crate) struct KeptOutcome<'a> {
     /// Whether it is a result or an error.
-    pub(super) kind: Kind,
+    pub(crate) kind: Kind,
     /// Its JSON text.
-    pub(super) json: Cow<'a, str>,
+    pub(crate) json: Cow<'a, str>,
 }
 
 /// Kind of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A result.
     Result,
     /// A JSON-RPC error.
@@ -33,7 +33,7 @@ pub(super) enum Kind {
 
 impl Kind {
     /// Its number in the file format.
-    pub(super) const fn number(self) -> i64 {
+    pub(crate) const fn number(self) -> i64 {
         match self {
             Self::Result => 0,
             Self::Error => 1,
@@ -41,7 +41,7 @@ impl Kind {
     }
 
     /// The kind with this number.
-    pub(super) const fn from_number(number: i64) -> Option<Self> {
+    pub(crate) const fn from_number(number: i64) -> Option<Self> {
         match number {
             0 => Some(Self::Result),
             1 => Some(Self::Error),
@@ -61,7 +61,7 @@ struct KeptError {
 
 impl<'a> KeptOutcome<'a> {
     /// Serializes an outcome; an error text if that fails.
-    pub(super) fn of(outcome: &'a TaskOutcome) -> Result<Self, String> {
+    pub(crate) fn of(outcome: &'a TaskOutcome) -> Result<Self, String> {
         match outcome {
             Ok(result) => Ok(Self { kind: Kind::Result, json: result.get().into() }),
             Err(error) => {
@@ -78,7 +78,7 @@ impl<'a> KeptOutcome<'a> {
     }
 
     /// Parses the outcome; an error text if it is malformed.
-    pub(super) fn outcome(self) -> Result<TaskOutcome, String> {
+    pub(crate) fn outcome(self) -> Result<TaskOutcome, String> {
         match self.kind {
             Kind::Result => {
                 let raw = RawValue::from_string(self.json.into_owned());

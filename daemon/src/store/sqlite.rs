@@ -147,7 +147,11 @@ impl Sqlite {
                 match write {
                     StoreWrite::New(record) | StoreWrite::Put(record) => rows.put(record)?,
                     StoreWrite::Delete(key) => rows.delete(*key)?,
-                    StoreWrite::Probe => {}
+                    // The last three are for a table that several engines share.
+                    StoreWrite::Probe
+                    | StoreWrite::Cancel(_)
+                    | StoreWrite::Watch(_)
+                    | StoreWrite::Unwatch(_) => {}
                 }
             }
             drop(rows);

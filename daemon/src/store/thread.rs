@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 use ceased_core::tasks::durable::Seq;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
-use super::contract::{Store, StoreError};
+use super::backing::Backing;
+use super::contract::StoreError;
 use super::health::Health;
 use super::orders::{Order, Report};
 use super::worker::{Failed, ORDERS_KEPT, Worker, result_bytes};
@@ -76,12 +77,12 @@ impl StoreThread {
     /// # Errors
     /// If the thread cannot be created.
     pub(crate) fn start(
-        store: Box<dyn Store>,
+        store: impl Into<Backing>,
         report: Box<dyn FnMut(Report) + Send>,
     ) -> io::Result<Self> {
         let (alive, ended) = bounded(0);
         let health = Health::default();
-        let worker = Worker::new(store, report, health.clone())
+        let worker = Worker::new(store.into(), report, health.clone())
             .map_err(|Failed(error)| io::Error::other(error.to_string()))?;
         let shared = Arc::new(Shared::new(worker));
         let served = Arc::clone(&shared);
@@ -302,7 +303,8 @@ impl State {
     /// Whether another thread may carry out the next batch, and no other work is pending.
     fn is_quick(&self) -> bool {
         let now = Instant::now();
-        let rests = self.worker.is_some() && self.due(now).is_none_or(|due| due > now);
+        let near = self.worker.as_ref().is_some_and(|worker| !worker.is_remote());
+        let rests = near && self.due(now).is_none_or(|due| due > now);
         rests && self.quick >= TRUSTED
     }
 

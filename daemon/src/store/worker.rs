@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ceased_core::tasks::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
-use super::contract::{Due, Store, StoreError};
+use super::backing::Backing;
+use super::contract::{Due, StoreError};
 use super::health::Health;
 use super::orders::{Order, Report};
 
@@ -26,7 +27,7 @@ const REOPEN_AFTER: Duration = Duration::from_millis(500);
 
 /// A store and its orders. Used by one thread at a time.
 pub(super) struct Worker {
-    store: Box<dyn Store>,
+    store: Backing,
     report: Box<dyn FnMut(Report) + Send>,
     /// Orders not yet in a batch.
     orders: VecDeque<Order>,
@@ -106,7 +107,7 @@ impl fmt::Debug for Worker {
 impl Worker {
     /// Runs maintenance first, so that an idle daemon does not wake up for it.
     pub(super) fn new(
-        store: Box<dyn Store>,
+        store: Backing,
         report: Box<dyn FnMut(Report) + Send>,
         health: Health,
     ) -> Result<Self, Failed> {
@@ -135,6 +136,18 @@ impl Worker {
 
     pub(super) fn report(&mut self, report: Report) {
         (self.report)(report);
+    }
+
+    /// Whether the store is behind a network.
+    pub(super) const fn is_remote(&self) -> bool {
+        self.store.is_remote()
+    }
+
+    /// Passes news of a shared table on.
+    fn tell_news(&mut self) {
+        for news in self.store.take_news() {
+            (self.report)(Report::News(news));
+        }
     }
 
     /// When [`Worker::tidy`] is due; `None` if there is nothing to do.
@@ -174,6 +187,7 @@ impl Worker {
         if verifies {
             self.verify()?;
         }
+        self.tell_news();
         Ok(writes)
     }
 
@@ -201,7 +215,15 @@ impl Worker {
         }
         let due = batch.due();
         match self.health.step(|| self.store.commit(&batch.writes, due)) {
-            Ok(()) => Ok(()),
+            Ok(verdicts) => {
+                self.tell_news();
+                for (place, verdict) in verdicts {
+                    if let Some(seq) = batch.seqs.get(place) {
+                        (self.report)(Report::Judged(*seq, verdict));
+                    }
+                }
+                Ok(())
+            }
             Err(StoreError::Full) => match (due, batch.seqs.len()) {
                 (_, 1) => {
                     self.unstored(&batch, Unstored::Full);
@@ -219,7 +241,12 @@ impl Worker {
                     let parts = batch.parted(
                         |write| match write {
                             StoreWrite::Delete(_) => 0,
-                            StoreWrite::New(_) | StoreWrite::Put(_) | StoreWrite::Probe => 1,
+                            StoreWrite::New(_)
+                            | StoreWrite::Put(_)
+                            | StoreWrite::Cancel(_)
+                            | StoreWrite::Watch(_)
+                            | StoreWrite::Unwatch(_)
+                            | StoreWrite::Probe => 1,
                         },
                         2,
                     );
@@ -273,12 +300,19 @@ impl Worker {
 
     pub(super) fn tidy(&mut self) -> Result<(), Failed> {
         (self.tidied, self.overdue) = (Instant::now(), false);
-        if self.reopen.is_some() {
-            self.untidy = false;
+        // A membership is renewed, or tried again, without any write.
+        let is_open = match self.store.is_remote() {
+            true => self.is_open()?,
+            false => self.reopen.is_none(),
+        };
+        if !is_open {
+            self.untidy = self.store.is_remote();
+            self.tell_news();
             return Ok(());
         }
         let tidied = self.health.step(|| self.store.tidy());
         self.health.measured(self.store.bytes());
+        self.tell_news();
         match tidied {
             Ok(is_more) => {
                 self.untidy = is_more;
@@ -286,10 +320,16 @@ impl Worker {
             }
             Err(error @ (StoreError::Full | StoreError::Refused(_))) => {
                 tracing::warn!(%error, "maintenance of the store failed");
-                self.untidy = false;
+                self.untidy = self.store.is_remote();
                 Ok(())
             }
-            Err(error) => self.broke(error),
+            Err(error) => {
+                self.broke(error)?;
+                if self.store.is_remote() {
+                    (self.report)(Report::Ailing(Unstored::Broken));
+                }
+                Ok(())
+            }
         }
     }
 

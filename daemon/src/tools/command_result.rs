@@ -300,6 +300,7 @@ const fn stopped(why: Option<StopReason>) -> Option<(&'static str, &'static str)
             | StopReason::LeftBehind
             | StopReason::Unanswered
             | StopReason::Unstored
+            | StopReason::Lapsed
             | StopReason::Feature
             | StopReason::Limit
             | StopReason::Host

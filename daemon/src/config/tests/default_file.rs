@@ -91,6 +91,7 @@ fn every_key_is_documented() {
         "metrics]",
         "alerts]",
         "otlp]",
+        "fleet]",
         "[tool]]",
         "servers]",
         "[server]]",

@@ -165,5 +165,7 @@ fn every_key_is_applied_or_warned_about() {
     }
     assert!(wrong.is_empty(), "warned of, applied: {wrong:#?}");
     let otlp = reloaded("[otlp]\nendpoint = \"http://127.0.0.1:4318\"\n");
-    assert_eq!(otlp, (before, vec!["[otlp]"]));
+    assert_eq!(otlp, (before.clone(), vec!["[otlp]"]));
+    let fleet = reloaded("[fleet]\ndatabase = \"postgres://ceased@db/ceased\"\n");
+    assert_eq!(fleet, (before, vec!["[fleet]"]));
 }

@@ -193,6 +193,12 @@ impl RunningJobs {
 
 /// Queries.
 impl RunningJobs {
+    /// Commands under way.
+    pub(crate) fn commands(&self) -> BTreeSet<JobId> {
+        let is_command = |(_, job): &(&JobId, &RunningJob)| matches!(job, RunningJob::Command(_));
+        self.jobs.iter().filter(is_command).map(|(id, _)| *id).collect()
+    }
+
     /// Whether a job has, or may have, processes.
     pub(crate) fn has_processes(&self) -> bool {
         self.jobs.values().any(RunningJob::has_processes)

@@ -23,6 +23,8 @@ pub(crate) struct Upkeep {
     pub(crate) watchdog: Option<Watchdog>,
     /// Time without use after which the daemon ends; `None`: never.
     pub(crate) idle_exit: Option<Duration>,
+    /// End of the membership in a fleet.
+    pub(crate) lease: Option<std::time::Instant>,
     /// Start of the time without use.
     pub(crate) idle_since: Option<Instant>,
     /// Gives memory back that is not needed at rest.

@@ -11,7 +11,7 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use super::super::contract::Due;
+use super::super::contract::{Due, Store};
 use super::super::worker::{BATCH_BYTES, BATCH_WRITES};
 use super::*;
 use ceased_core::tasks::durable::{
@@ -100,7 +100,8 @@ impl Rig {
         let (its_fault, its_overdue) = (Arc::clone(&fault), Arc::clone(&is_overdue));
         let store = Noting { noted, fault: its_fault, tidied: tidy, is_overdue: its_overdue };
         let report = Box::new(move |told| drop(report.send(told)));
-        let thread = StoreThread::start(Box::new(store), report).expect("a thread");
+        let thread =
+            StoreThread::start(Box::new(store) as Box<dyn Store>, report).expect("a thread");
         tidied.recv_timeout(TIME_LIMIT).expect("it is tidied at the start");
         Self { thread, batches, reports, tidied, fault, is_overdue, written: 0 }
     }
@@ -182,7 +183,13 @@ fn carried_out(orders: impl Iterator<Item = Order>) -> (Vec<Noted>, Vec<Report>)
 fn durable(reports: &[Report]) -> Vec<u64> {
     let upto = |report: &Report| match report {
         Report::Durable(upto) => Some(upto.get()),
-        Report::Unstored(..) | Report::Ailing(_) | Report::Loaded(..) | Report::Failed(_) => None,
+        Report::Unstored(..)
+        | Report::Ailing(_)
+        | Report::Loaded(..)
+        | Report::Judged(..)
+        | Report::News(_)
+        | Report::Shared(_)
+        | Report::Failed(_) => None,
     };
     reports.iter().filter_map(upto).collect()
 }

@@ -1,0 +1,298 @@
+//! The connection that answers questions, looks for changes by others, and passes hints.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::durable::TaskRecord;
+use ceased_core::tasks::shared::{Found, Lookup, SharedEvent, Wanted};
+use ceased_fleet::contract::{self, Epoch, Failure, Outcome, SharedTable as _, TaskRow, Version};
+use ceased_fleet::{PostgresHints, PostgresTable};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+
+use super::options::FleetOptions;
+use super::records;
+use super::shared::{Followed, Shared};
+
+/// Time between two looks for changes: a hint may be lost.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Time limit of the answer to a question.
+const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Questions that are asked at once.
+const PIPELINE: usize = 64;
+
+/// An order to the reader.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Answer a question.
+    LookUp(Box<Lookup>),
+    /// Look for changes now.
+    Look,
+    /// Tell these nodes to look.
+    Hint(Vec<Epoch>),
+}
+
+/// The engine's way to ask the table.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    orders: Sender<Order>,
+    parts: Option<Parts>,
+    shared: Arc<Shared>,
+}
+
+/// The parts of a reader that does not run yet.
+#[derive(Debug)]
+struct Parts {
+    options: FleetOptions,
+    received: Receiver<Order>,
+}
+
+impl Reader {
+    pub(super) fn new(options: FleetOptions, shared: Arc<Shared>) -> (Self, Sender<Order>) {
+        let (orders, received) = crossbeam_channel::unbounded();
+        let parts = Some(Parts { options, received });
+        (Self { orders: orders.clone(), parts, shared }, orders)
+    }
+
+    /// Starts its threads. `report` gets the answers and changes.
+    ///
+    /// # Errors
+    /// If a thread cannot be created.
+    pub(crate) fn start(&mut self, report: Box<dyn FnMut(SharedEvent) + Send>) -> io::Result<()> {
+        let Some(Parts { options, received }) = self.parts.take() else { return Ok(()) };
+        listen(options.clone(), Arc::clone(&self.shared), self.orders.clone())?;
+        let shared = Arc::clone(&self.shared);
+        thread::Builder::new().name("ceased-fleet".into()).spawn(move || {
+            ceased_process::daemon_support::block_signals();
+            let table = PostgresTable::new(options.address.clone());
+            Thread { table, options, shared, report, hints: None }.run(&received);
+        })?;
+        Ok(())
+    }
+
+    /// Asks the table.
+    pub(crate) fn look_up(&self, lookup: Box<Lookup>) {
+        // The thread ends with this sender.
+        let _ = self.orders.send(Order::LookUp(lookup));
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Starts the thread that waits for hints of others.
+fn listen(options: FleetOptions, shared: Arc<Shared>, orders: Sender<Order>) -> io::Result<()> {
+    thread::Builder::new().name("ceased-hints".into()).spawn(move || {
+        ceased_process::daemon_support::block_signals();
+        let mut hints: Option<(i64, PostgresHints)> = None;
+        while !shared.is_closed.load(Ordering::Relaxed) {
+            let epoch = shared.epoch.load(Ordering::Relaxed);
+            let deadline = Instant::now() + LOOK_EVERY;
+            if hints.as_ref().is_some_and(|(of, _)| *of != epoch) {
+                hints = None;
+            }
+            if hints.is_none() && epoch != 0 {
+                let opened = PostgresHints::open(&options.address, Epoch(epoch), deadline);
+                hints = opened.ok().map(|opened| (epoch, opened));
+            }
+            match hints.as_mut().map(|(_, hints)| hints.wait(deadline)) {
+                Some(Ok(true)) => drop(orders.send(Order::Look)),
+                Some(Ok(false)) => {}
+                Some(Err(_)) | None => {
+                    hints = None;
+                    thread::sleep(deadline.saturating_duration_since(Instant::now()));
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
+
+struct Thread {
+    table: PostgresTable,
+    options: FleetOptions,
+    shared: Arc<Shared>,
+    report: Box<dyn FnMut(SharedEvent) + Send>,
+    /// The connection that sends hints.
+    hints: Option<PostgresHints>,
+}
+
+impl Thread {
+    fn run(&mut self, received: &Receiver<Order>) {
+        let mut next_look = Instant::now() + LOOK_EVERY;
+        while !self.shared.is_closed.load(Ordering::Relaxed) {
+            let mut lookups = Vec::new();
+            let mut hinted = BTreeSet::new();
+            let mut looks = false;
+            let mut take = |order| match order {
+                Order::LookUp(lookup) => lookups.push(*lookup),
+                Order::Look => looks = true,
+                Order::Hint(nodes) => hinted.extend(nodes),
+            };
+            match received.recv_deadline(next_look) {
+                Ok(order) => take(order),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            received.try_iter().take(PIPELINE - 1).for_each(take);
+            self.hint(&hinted.into_iter().collect::<Vec<_>>());
+            self.answer(lookups);
+            if looks || next_look <= Instant::now() {
+                next_look = Instant::now() + LOOK_EVERY;
+                if let Err(error) = self.look() {
+                    tracing::debug!(%error, "cannot look at the table of the fleet");
+                }
+            }
+        }
+    }
+
+    /// Tells other nodes to look; they look once a second in any case.
+    fn hint(&mut self, nodes: &[Epoch]) {
+        if nodes.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + LOOK_EVERY;
+        if self.hints.is_none() {
+            // It listens to a number that no node has.
+            self.hints = PostgresHints::open(&self.options.address, Epoch(0), deadline).ok();
+        }
+        let sent = self.hints.as_mut().map(|hints| hints.send(nodes, deadline));
+        if !matches!(sent, Some(Ok(()))) {
+            self.hints = None;
+        }
+    }
+
+    /// Answers all questions by one look.
+    fn answer(&mut self, lookups: Vec<Lookup>) {
+        if lookups.is_empty() {
+            return;
+        }
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let mut wanted = Vec::new();
+        for lookup in &lookups {
+            let viewer = self.options.names.of(&lookup.viewer);
+            match lookup.wanted {
+                Wanted::Task { task, whole } => {
+                    wanted.push(contract::Wanted::Task { task, viewer: viewer.clone() });
+                    if whole {
+                        wanted.push(contract::Wanted::Outcome { task, viewer });
+                    }
+                }
+                Wanted::Page { after, size } => wanted.push(contract::Wanted::Page {
+                    viewer,
+                    after: i64::try_from(after).unwrap_or(i64::MAX),
+                    size: u32::try_from(size).unwrap_or(u32::MAX),
+                }),
+            }
+        }
+        // A connection that the server has ended since the last question fails once.
+        let found = self.table.fetch(&wanted, deadline);
+        let found = found.or_else(|_| self.table.fetch(&wanted, deadline));
+        let mut answers = match found {
+            Ok(found) => Some(found.into_iter()),
+            Err(error) => {
+                tracing::debug!(%error, "the table of the fleet does not answer");
+                None
+            }
+        };
+        for lookup in lookups {
+            let found = match &mut answers {
+                Some(answers) => Found::Records(self.records(&lookup.wanted, answers)),
+                None => Found::Unreachable,
+            };
+            (self.report)(SharedEvent::Found { lookup: lookup.id, found });
+        }
+    }
+
+    fn records(
+        &self,
+        wanted: &Wanted,
+        answers: &mut impl Iterator<Item = contract::Found>,
+    ) -> Vec<TaskRecord> {
+        let names = &self.options.names;
+        let mut next = || answers.next();
+        let first = next();
+        let outcome = match wanted {
+            Wanted::Task { whole: true, .. } => match next() {
+                Some(contract::Found::Outcome(outcome)) => outcome,
+                Some(
+                    contract::Found::Task(_)
+                    | contract::Found::Tasks(_)
+                    | contract::Found::Inbox(_),
+                )
+                | None => None,
+            },
+            Wanted::Task { whole: false, .. } | Wanted::Page { .. } => None,
+        };
+        let rows = match first {
+            Some(contract::Found::Task(row)) => row.into_iter().map(|row| *row).collect(),
+            Some(contract::Found::Tasks(rows)) => rows,
+            Some(contract::Found::Outcome(_) | contract::Found::Inbox(_)) | None => Vec::new(),
+        };
+        let mut outcome = outcome;
+        rows.into_iter().filter_map(|row| records::record(row, outcome.take(), names)).collect()
+    }
+
+    /// Looks for changes of tasks that concern this node.
+    fn look(&mut self) -> Result<(), Failure> {
+        let known: Vec<(TaskId, Version)> =
+            self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
+        if known.is_empty() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + ANSWER_WITHIN;
+        let found = self.table.fetch(&[contract::Wanted::Changed(known)], deadline)?;
+        for row in rows_of(found) {
+            let outcome = match row.status.is_terminal() {
+                true => self.outcome(&row, deadline)?,
+                false => None,
+            };
+            if !self.note(&row) {
+                continue;
+            }
+            if let Some(record) = records::record(row, outcome, &self.options.names) {
+                (self.report)(SharedEvent::Changed { record: Box::new(record) });
+            }
+        }
+        Ok(())
+    }
+
+    fn outcome(&mut self, row: &TaskRow, deadline: Instant) -> Result<Option<Outcome>, Failure> {
+        let (task, viewer) = (row.id, row.identity.clone());
+        let found = self.table.fetch(&[contract::Wanted::Outcome { task, viewer }], deadline)?;
+        Ok(found.into_iter().find_map(|found| match found {
+            contract::Found::Outcome(outcome) => outcome,
+            contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Inbox(_) => {
+                None
+            }
+        }))
+    }
+
+    /// Takes note of a version; false for a task that no longer concerns this node.
+    fn note(&self, row: &TaskRow) -> bool {
+        let mut followed = self.shared.followed();
+        let Some(entry) = followed.get_mut(&row.id) else { return false };
+        if row.status.is_terminal() {
+            followed.remove(&row.id);
+            return true;
+        }
+        let before = mem::replace(entry, Followed { version: row.version, ..*entry });
+        before.version < row.version && !before.is_own
+    }
+}
+
+fn rows_of(found: Vec<contract::Found>) -> Vec<TaskRow> {
+    let rows = found.into_iter().filter_map(|found| match found {
+        contract::Found::Tasks(rows) => Some(rows),
+        contract::Found::Task(_) | contract::Found::Outcome(_) | contract::Found::Inbox(_) => None,
+    });
+    rows.flatten().collect()
+}

@@ -1,0 +1,89 @@
+//! Records of the engine as rows of the table, and back.
+
+use ceased_core::rpc::error::code;
+use ceased_core::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use ceased_core::tasks::status::Status;
+use ceased_fleet::contract::{End, Ended, NewTask, Outcome, TaskRow};
+
+use super::names::Names;
+use crate::store::record::{KeptOutcome, Kind};
+
+/// Status message of a task whose node was lost.
+const LOST: &str = "interrupted: its node was lost";
+
+/// The end that others give the tasks of a node that was lost.
+pub(super) fn lost() -> End {
+    let error = format!(r#"{{"code":{},"message":"{LOST}"}}"#, code::INTERRUPTED);
+    let (status, outcome) = (Ended::Failed, Outcome::Error(error));
+    End { status, message: Some(LOST.to_owned()), outcome }
+}
+
+/// A task that was created here.
+pub(super) fn new_task(record: &TaskRecord, names: &Names) -> Result<NewTask, String> {
+    Ok(NewTask {
+        id: record.id,
+        identity: names.of(&record.owner),
+        tool: record.tool.to_string(),
+        message: record.status_message.as_deref().map(str::to_owned),
+        ttl: record.ttl,
+        end: match record.status.is_terminal() {
+            true => Some(end(record)?),
+            false => None,
+        },
+    })
+}
+
+/// The end of a task that has one.
+pub(super) fn end(record: &TaskRecord) -> Result<End, String> {
+    let status = match record.status {
+        Status::Completed => Ended::Completed,
+        Status::Failed => Ended::Failed,
+        Status::Cancelled => Ended::Cancelled,
+        Status::Working | Status::InputRequired => return Err("a task without an end".to_owned()),
+    };
+    let RecordedOutcome::Here(outcome) = &record.outcome else {
+        return Err("an end without an outcome".to_owned());
+    };
+    let kept = KeptOutcome::of(outcome)?;
+    let outcome = match kept.kind {
+        Kind::Result => Outcome::Result(kept.json.into_owned()),
+        Kind::Error => Outcome::Error(kept.json.into_owned()),
+    };
+    Ok(End { status, message: record.status_message.as_deref().map(str::to_owned), outcome })
+}
+
+/// A row with its outcome, if that was read; `None` for a task of an identity that is not seen here.
+pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> Option<TaskRecord> {
+    let outcome = match (row.status.is_terminal(), outcome) {
+        (false, _) => RecordedOutcome::Open,
+        (true, Some(outcome)) => RecordedOutcome::Here(read(outcome)),
+        (true, None) => {
+            let bytes = row.outcome_bytes.unwrap_or_default();
+            RecordedOutcome::Stored { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
+        }
+    };
+    Some(TaskRecord {
+        id: row.id,
+        owner: names.read(&row.identity)?,
+        position: u64::try_from(row.position).unwrap_or_default(),
+        tool: row.tool.into(),
+        status: row.status,
+        status_message: row.message.map(Into::into),
+        created: row.created,
+        updated: row.updated,
+        ttl: row.ttl,
+        expires: row.expires,
+        outcome,
+    })
+}
+
+fn read(outcome: Outcome) -> TaskOutcome {
+    let (kind, json) = match outcome {
+        Outcome::Result(json) => (Kind::Result, json),
+        Outcome::Error(json) => (Kind::Error, json),
+    };
+    KeptOutcome { kind, json: json.into() }.outcome().unwrap_or_else(|why| {
+        let message = format!("the outcome in the table cannot be read: {why}");
+        Err(ceased_core::rpc::error::ErrorObject::new(code::INTERNAL_ERROR, message))
+    })
+}

@@ -1,0 +1,329 @@
+//! The connection that writes: membership, the engine's writes, and the ends of nodes that were lost.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ceased_core::ids::TaskId;
+use ceased_core::tasks::durable::StoreWrite;
+use ceased_core::tasks::shared::{SharedLimit, Verdict};
+use ceased_fleet::PostgresTable;
+use ceased_fleet::contract::{
+    self, Committed, Failure, FleetWrite, Found, Limit, Resolved, SharedTable as _, TaskRow,
+    Version, Wanted,
+};
+use crossbeam_channel::Sender;
+
+use super::options::{FleetOptions, hard_after};
+use super::reader::{Order, Reader};
+use super::records;
+use super::shared::{Followed, Shared};
+use crate::store::contract::StoreError;
+use crate::store::orders::News;
+
+/// Time between two looks for nodes whose lease is over.
+const REAP_EVERY: Duration = Duration::from_secs(1);
+/// Time limit of the last batch.
+const LEAVE_WITHIN: Duration = Duration::from_secs(2);
+
+/// A store in a table that several daemons share.
+pub(crate) struct FleetStore {
+    table: PostgresTable,
+    options: FleetOptions,
+    shared: Arc<Shared>,
+    reader: Sender<Order>,
+    /// Beginning of the last batch that was carried out, while this node is a member.
+    renewed: Option<Instant>,
+    /// The table has answered without a break since then.
+    answers_since: Option<Instant>,
+    next_reap: Instant,
+    news: Vec<News>,
+}
+
+impl FleetStore {
+    /// Joins. A table that cannot be reached is tried again later; one that cannot be used is an error.
+    ///
+    /// # Errors
+    /// A text for people.
+    pub(crate) fn open(options: FleetOptions) -> Result<(Self, Reader), String> {
+        let shared = Arc::<Shared>::default();
+        let (reader, orders) = Reader::new(options.clone(), Arc::clone(&shared));
+        let mut store = Self {
+            table: PostgresTable::new(options.address.clone()),
+            options,
+            shared,
+            reader: orders,
+            renewed: None,
+            answers_since: None,
+            next_reap: Instant::now(),
+            news: Vec::new(),
+        };
+        match store.join() {
+            Ok(()) => store.check_durability()?,
+            Err(Failure::Unusable(why)) => return Err(format!("[fleet]: {why}")),
+            Err(error) => {
+                tracing::error!(%error, "the database of the fleet cannot be reached; retrying");
+            }
+        }
+        Ok((store, reader))
+    }
+
+    /// Changes of the membership since the last call.
+    pub(crate) fn take_news(&mut self) -> Vec<News> {
+        std::mem::take(&mut self.news)
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.options.patience()
+    }
+
+    fn join(&mut self) -> Result<(), Failure> {
+        let (sent, deadline) = (Instant::now(), self.deadline());
+        let epoch = self.table.join(&self.options.node, deadline)?;
+        let cursor_key = self.table.cursor_key(deadline)?;
+        self.shared.followed().clear();
+        self.shared.epoch.store(epoch.0, Ordering::Relaxed);
+        self.answers_since = Some(sent);
+        self.news.push(News::Joined { cursor_key });
+        self.note_renewal(sent);
+        tracing::info!(epoch = epoch.0, node = %self.options.node.name, "joined the fleet");
+        Ok(())
+    }
+
+    /// Looks at the durability of the database, as far as its settings tell.
+    fn check_durability(&mut self) -> Result<(), String> {
+        let deadline = self.deadline();
+        let settings = self.table.settings(deadline).unwrap_or_default();
+        let off: Vec<&str> =
+            settings.iter().filter(|(_, value)| value == "off").map(|(name, _)| *name).collect();
+        if off.is_empty() {
+            return Ok(());
+        }
+        let off = off.join(" and ");
+        if self.options.is_strict {
+            return Err(format!(
+                "[fleet]: the database runs with {off} = off and loses acknowledged writes in a crash; set it on, \
+                 or require = \"any\""
+            ));
+        }
+        tracing::warn!(
+            "the database of the fleet runs with {off} = off: a crash of it loses tasks"
+        );
+        Ok(())
+    }
+
+    fn note_renewal(&mut self, sent: Instant) {
+        self.renewed = Some(sent);
+        let until = self.options.stop_after.map(|after| sent + after);
+        let end = until.map(|_| sent + hard_after(self.options.node.lease));
+        self.news.push(News::Renewed { until, end });
+    }
+
+    fn failed(&mut self, failure: Failure) -> StoreError {
+        self.answers_since = None;
+        match failure {
+            Failure::Fenced => {
+                self.renewed = None;
+                self.shared.epoch.store(0, Ordering::Relaxed);
+                self.shared.followed().clear();
+                self.news.push(News::Fenced);
+                StoreError::Broken(format!("{}; joining again", Failure::Fenced))
+            }
+            Failure::Refused(why) => StoreError::Refused(why),
+            Failure::Unknown(why) | Failure::Unusable(why) => StoreError::Broken(why),
+            // The package may know others one day.
+            other => StoreError::Broken(other.to_string()),
+        }
+    }
+
+    /// Carries out these writes, and renews; the verdicts by the places of the writes.
+    pub(crate) fn commit(
+        &mut self,
+        writes: &[StoreWrite],
+    ) -> Result<Vec<(usize, Verdict)>, StoreError> {
+        if self.renewed.is_none() {
+            return Err(StoreError::Broken("this daemon is no member of its fleet".to_owned()));
+        }
+        let (places, writes) = self.translated(writes).map_err(StoreError::Refused)?;
+        let sent = Instant::now();
+        let committed = match self.table.commit(&writes, self.deadline()) {
+            Err(Failure::Unknown(why)) => self.resolve(&writes, why),
+            committed => committed,
+        };
+        let Committed { verdicts, hints } = committed.map_err(|failure| self.failed(failure))?;
+        self.note_renewal(sent);
+        if !hints.is_empty() {
+            // The thread ends after this one.
+            let _ = self.reader.send(Order::Hint(hints));
+        }
+        let mut judged = Vec::new();
+        for ((place, write), verdict) in places.into_iter().zip(&writes).zip(verdicts) {
+            judged.extend(self.judge(write, verdict).map(|verdict| (place, verdict)));
+        }
+        Ok(judged)
+    }
+
+    /// The fate of a batch whose answer was lost: its number in the table tells it.
+    fn resolve(&mut self, writes: &[FleetWrite], why: String) -> Result<Committed, Failure> {
+        match self.table.resolve(writes, self.deadline())? {
+            Resolved::Done(verdicts) => Ok(Committed { verdicts, hints: Vec::new() }),
+            Resolved::NotDone => Err(Failure::Unknown(why)),
+        }
+    }
+
+    /// The writes of a batch with their places, in the order in which all nodes lock rows: by owner and
+    /// task.
+    fn translated(&self, writes: &[StoreWrite]) -> Result<(Vec<usize>, Vec<FleetWrite>), String> {
+        let names = &self.options.names;
+        let known: BTreeMap<TaskId, Version> =
+            self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
+        let mut translated = Vec::with_capacity(writes.len());
+        for (place, write) in writes.iter().enumerate() {
+            let owner = write.record().map(|record| names.of(&record.owner));
+            let write = match write {
+                StoreWrite::New(record) => FleetWrite::New {
+                    task: records::new_task(record, names)?,
+                    quota: self.options.quota,
+                },
+                StoreWrite::Put(record) => FleetWrite::End {
+                    task: record.id,
+                    // Created in this batch, if it is not known.
+                    version: known.get(&record.id).copied().unwrap_or(Version(1)),
+                    end: records::end(record)?,
+                },
+                StoreWrite::Cancel(record) => FleetWrite::Cancel {
+                    task: record.id,
+                    viewer: names.of(&record.owner),
+                    end: records::end(record)?,
+                },
+                StoreWrite::Delete(key) => FleetWrite::Delete(key.task),
+                StoreWrite::Watch(task) => FleetWrite::Watch(*task),
+                StoreWrite::Unwatch(task) => FleetWrite::Unwatch(*task),
+                // The batch itself is the question.
+                StoreWrite::Probe => continue,
+            };
+            // A removal comes after the task that it may be of.
+            translated.push((owner.is_none(), owner, write.task(), place, write));
+        }
+        translated.sort_by(|one, other| {
+            (one.0, &one.1, one.2, one.3).cmp(&(other.0, &other.1, other.2, other.3))
+        });
+        Ok(translated.into_iter().map(|(.., place, write)| (place, write)).unzip())
+    }
+
+    /// The verdict on one write as the engine takes it.
+    fn judge(&mut self, write: &FleetWrite, verdict: contract::Verdict) -> Option<Verdict> {
+        let task = write.task()?;
+        match (write, &verdict) {
+            (FleetWrite::New { task: new, .. }, contract::Verdict::Stored { version, .. }) => {
+                if new.end.is_none() {
+                    let entry = Followed { version: *version, is_own: true };
+                    self.shared.followed().insert(task, entry);
+                }
+            }
+            (FleetWrite::Watch(_), _) => {
+                let entry = Followed { version: Version(0), is_own: false };
+                self.shared.followed().entry(task).or_insert(entry);
+                let _ = self.reader.send(Order::Look);
+            }
+            (FleetWrite::Unwatch(_), _) => {
+                let mut followed = self.shared.followed();
+                if followed.get(&task).is_some_and(|entry| !entry.is_own) {
+                    followed.remove(&task);
+                }
+            }
+            (FleetWrite::End { .. } | FleetWrite::Delete(_), _) => {
+                self.shared.followed().remove(&task);
+            }
+            (
+                FleetWrite::New { .. }
+                | FleetWrite::Change { .. }
+                | FleetWrite::Cancel { .. }
+                | FleetWrite::Receipt { .. }
+                | FleetWrite::Send { .. }
+                | FleetWrite::Taken(_),
+                _,
+            ) => {}
+        }
+        match verdict {
+            contract::Verdict::Stored { stamp, .. } => Some(Verdict::Stored { stamp }),
+            contract::Verdict::Overtaken(row) => self.overtaken(*row),
+            contract::Verdict::Gone => Some(Verdict::Gone),
+            contract::Verdict::Full(limit) => Some(Verdict::Full(match limit {
+                Limit::Live => SharedLimit::Live,
+                Limit::Stored => SharedLimit::Stored,
+                Limit::Bytes => SharedLimit::Bytes,
+            })),
+            contract::Verdict::Done => None,
+        }
+    }
+
+    /// The end that was there already, with its outcome.
+    fn overtaken(&mut self, row: TaskRow) -> Option<Verdict> {
+        let wanted = Wanted::Outcome { task: row.id, viewer: row.identity.clone() };
+        let found = self.table.fetch(&[wanted], self.deadline());
+        let outcome = found.unwrap_or_default().into_iter().find_map(|found| match found {
+            Found::Outcome(outcome) => outcome,
+            Found::Task(_) | Found::Tasks(_) | Found::Inbox(_) => None,
+        });
+        let record = records::record(row, outcome, &self.options.names)?;
+        Some(Verdict::Overtaken(Box::new(record)))
+    }
+
+    /// Renews the lease, ends nodes that were lost, and deletes tasks whose time is over.
+    pub(crate) fn tend(&mut self) -> Result<(), StoreError> {
+        let now = Instant::now();
+        let is_due = |renewed: Instant| renewed + self.options.renew_every() <= now;
+        if self.renewed.is_none_or(is_due) {
+            self.commit(&[])?;
+        }
+        // After an outage all nodes renew first: none is lost for it.
+        let heard = self.answers_since.is_some_and(|since| since + self.options.node.lease <= now);
+        if !heard || now < self.next_reap {
+            return Ok(());
+        }
+        self.next_reap = now + REAP_EVERY;
+        loop {
+            let (sent, deadline) = (Instant::now(), self.deadline());
+            let reaped = self.table.reap(&records::lost(), deadline);
+            let reaped = reaped.map_err(|failure| self.failed(failure))?;
+            self.note_renewal(sent);
+            for node in &reaped.nodes {
+                tracing::warn!(
+                    epoch = node.0,
+                    "a node of the fleet was lost; its tasks have failed"
+                );
+            }
+            if !reaped.hints.is_empty() {
+                let _ = self.reader.send(Order::Hint(reaped.hints));
+            }
+            if !reaped.more {
+                break;
+            }
+        }
+        let deadline = self.deadline();
+        self.table.expire(deadline).map(drop).map_err(|failure| self.failed(failure))
+    }
+
+    /// Whether the table takes writes again.
+    pub(crate) fn reopen(&mut self) -> Result<(), StoreError> {
+        if self.renewed.is_none() {
+            return self.join().map_err(|failure| self.failed(failure));
+        }
+        self.commit(&[])?;
+        self.answers_since = Some(Instant::now());
+        Ok(())
+    }
+}
+
+impl Drop for FleetStore {
+    /// Leaves, so that no other node waits for the lease: every process of a task has ended by now.
+    fn drop(&mut self) {
+        if self.renewed.is_some()
+            && let Err(error) = self.table.leave(Instant::now() + LEAVE_WITHIN)
+        {
+            tracing::warn!(%error, "cannot leave the fleet; other nodes wait for the end of the lease");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Several daemons around one task table in a real PostgreSQL (FLT-01 to FLT-06).
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
+
+#[path = "../../daemon/fleet/tests/server/mod.rs"]
+mod server;
+
+use std::time::Duration;
+
+use ceased_tests::daemon::{
+    Config, Daemon, Home, Peer, Signal, carriers, marker, wait_for_family, wait_until,
+};
+use serde_json::Value;
+
+use self::server::Server;
+use crate::durable::{answer_of, get, of_task};
+
+/// A node of the fleet at this database.
+fn node(server: &Server, name: &str, more: &str, limits: &str) -> Daemon {
+    Daemon::start_in(home_of(server, name, more, limits))
+}
+
+fn home_of(server: &Server, name: &str, more: &str, limits: &str) -> Home {
+    let home = Home::new();
+    home.configure(&Config { limits, ..Config::default() });
+    let url = server.url();
+    let fleet = format!(
+        "{}\n[fleet]\ndatabase = {url:?}\nname = {name:?}\nshared_users = true\n{more}\n",
+        home.config_text()
+    );
+    home.configure_as(&fleet);
+    home
+}
+
+/// Longer than a busy machine keeps the database waiting.
+const SHORT: &str = "lease = \"10s\"";
+
+fn runs(t: &str) -> bool {
+    !carriers(t).is_empty()
+}
+
+/// Creates a task, again where a busy machine keeps the database waiting.
+fn created(peer: &mut Peer, tool: &str, arguments: &str) -> String {
+    let call = format!(r#"{{"name":{tool:?},"arguments":{arguments},"task":{{}}}}"#);
+    let mut task = None;
+    wait_until("a task is created", || {
+        let id = peer.request("tools/call", &call);
+        let answer = peer.answer(id);
+        task = answer["result"]["task"]["taskId"].as_str().map(str::to_owned);
+        task.is_some()
+    });
+    task.unwrap()
+}
+
+fn status(peer: &mut Peer, task: &str) -> String {
+    get(peer, task)["status"].as_str().unwrap().to_owned()
+}
+
+fn error_code(peer: &mut Peer, method: &str, params: &str) -> i64 {
+    let id = peer.request(method, params);
+    let answer = peer.answer(id);
+    answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("{method}: {answer}"))
+}
+
+/// FLT-01, FLT-03: a task is found, listed and cancelled at a node that does not run it, and the process tree
+/// at the one that does ends.
+#[test]
+fn task_is_cancelled_at_another_node() {
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let t = marker();
+    let task = created(&mut at_a, "family", &format!(r#"{{"t":"{t}"}}"#));
+    wait_for_family(&t);
+    assert_eq!(get(&mut at_b, &task)["status"], "working");
+    let waits = at_a.request("tasks/result", &of_task(&task));
+    let cancelled = at_b.result("tasks/cancel", &of_task(&task));
+    assert_eq!(cancelled["status"], "cancelled");
+    // FLT-02: no answer to a later request is older.
+    assert_eq!(status(&mut at_a, &task), "cancelled");
+    assert_eq!(status(&mut at_b, &task), "cancelled");
+    assert_eq!(at_a.answer(waits)["error"]["code"], -31001);
+    wait_until("its processes have ended", || !runs(&t));
+    assert_eq!(get(&mut at_a, &task), get(&mut at_b, &task));
+    let again = error_code(&mut at_a, "tasks/cancel", &of_task(&task));
+    assert_eq!(again, -32602, "it has ended");
+}
+
+/// FLT-01: a result is told by every node, also to a request that waited before it was there.
+#[test]
+fn result_is_told_at_every_node() {
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let task = created(&mut at_a, "sleep", r#"{"ms":300}"#);
+    let waits = at_b.request("tasks/result", &of_task(&task));
+    let mut there = at_b.answer(waits);
+    there["id"] = Value::Null;
+    assert!(there["result"].is_object(), "{there}");
+    assert_eq!(answer_of(&mut at_a, &task), there);
+    let failed = created(&mut at_b, "fail", "{}");
+    assert_eq!(answer_of(&mut at_a, &failed), answer_of(&mut at_b, &failed));
+    assert_eq!(get(&mut at_a, &failed), get(&mut at_b, &failed));
+    assert_eq!(status(&mut at_a, &failed), "failed");
+}
+
+/// FLT-06: a list pages through the tasks of all nodes, once and in order, with cursors that are good at every
+/// node; and an identity has one quota.
+#[test]
+fn lists_and_quotas_are_those_of_the_fleet() {
+    let Some(server) = Server::start() else { return };
+    let limits = "tasks_per_identity = 5";
+    let (a, b) = (node(&server, "a", "", limits), node(&server, "b", "", limits));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let mut tasks = Vec::new();
+    for round in 0..5 {
+        let peer = if round % 2 == 0 { &mut at_a } else { &mut at_b };
+        tasks.push(created(peer, "sleep", r#"{"ms":60000}"#));
+    }
+    let call = r#"{"name":"sleep","arguments":{"ms":1},"task":{}}"#;
+    for peer in [&mut at_a, &mut at_b] {
+        let id = peer.request("tools/call", call);
+        let refused = peer.answer(id);
+        assert_eq!(refused["error"]["data"]["limit"], "tasks_per_identity", "{refused}");
+    }
+    let listed = at_a.result("tasks/list", "{}");
+    let ids = |list: &Value| -> Vec<String> {
+        let tasks = list["tasks"].as_array().unwrap().iter();
+        tasks.map(|task| task["taskId"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(ids(&listed), tasks);
+    assert_eq!(listed, at_b.result("tasks/list", "{}"));
+    at_b.result("tasks/cancel", &of_task(&tasks[0]));
+    assert!(!created(&mut at_a, "sleep", r#"{"ms":1}"#).is_empty());
+}
+
+/// FLT-01, FLT-04: the tasks of a node that was killed have failed everywhere within its lease and 2 s, and
+/// its processes are gone by then; a restarted one fails them at once.
+#[test]
+fn tasks_of_a_killed_node_fail() {
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", SHORT, ""), node(&server, "b", SHORT, ""));
+    let mut at_b = b.peer();
+    let t = marker();
+    let task = created(&mut a.peer(), "hang", &format!(r#"{{"t":"{t}"}}"#));
+    wait_until("it runs", || runs(&t));
+    let home = a.kill();
+    wait_until("its tasks have failed", || {
+        let told = status(&mut at_b, &task);
+        assert!(told == "working" || !runs(&t), "{told} while a process runs");
+        told == "failed"
+    });
+    let answer = answer_of(&mut at_b, &task);
+    assert_eq!(answer["error"]["code"], -31007, "{answer}");
+    let a = Daemon::start_in(home);
+    assert_eq!(answer_of(&mut a.peer(), &task), answer);
+}
+
+/// FLT-05: while the database is away nothing is told from memory; jobs go on, and all of it heals by itself.
+#[test]
+fn nothing_is_told_from_memory_while_the_database_is_away() {
+    let Some(mut server) = Server::start() else { return };
+    let a = node(&server, "a", "", "");
+    let mut peer = a.peer();
+    let t = marker();
+    let task = created(&mut peer, "hang", &format!(r#"{{"t":"{t}"}}"#));
+    wait_until("it runs", || runs(&t));
+    server.kill();
+    for method in ["tasks/get", "tasks/result", "tasks/cancel"] {
+        assert_eq!(error_code(&mut peer, method, &of_task(&task)), -31006, "{method}");
+    }
+    assert_eq!(error_code(&mut peer, "tasks/list", "{}"), -31006);
+    let call = r#"{"name":"sleep","arguments":{"ms":1},"task":{}}"#;
+    assert_eq!(error_code(&mut peer, "tools/call", call), -31006);
+    assert!(peer.call("echo", r#"{"text":"on"}"#) > 0);
+    assert!(runs(&t), "nothing was stopped");
+    server.run();
+    wait_until("the table answers again", || {
+        let id = peer.request("tasks/get", &of_task(&task));
+        peer.answer(id)["result"]["status"] == "working"
+    });
+    wait_until("tasks are created again", || {
+        let id = peer.request("tools/call", call);
+        peer.answer(id)["result"].is_object()
+    });
+    assert_eq!(peer.result("tasks/cancel", &of_task(&task))["status"], "cancelled");
+    wait_until("its processes have ended", || !runs(&t));
+}
+
+/// FLT-04: a node that cannot renew ends its work before its lease is over.
+#[test]
+fn work_ends_before_the_lease_of_a_cut_off_node_is_over() {
+    let Some(mut server) = Server::start() else { return };
+    let a = node(&server, "a", SHORT, "");
+    let mut peer = a.peer();
+    let t = marker();
+    let task = created(&mut peer, "hang", &format!(r#"{{"t":"{t}"}}"#));
+    wait_until("it runs", || runs(&t));
+    server.kill();
+    let away = std::time::Instant::now();
+    wait_until("the work has ended", || !runs(&t));
+    assert!(away.elapsed() < Duration::from_secs(10), "{:?}", away.elapsed());
+    server.run();
+    wait_until("its end is told", || {
+        let id = peer.request("tasks/get", &of_task(&task));
+        peer.answer(id)["result"]["status"] == "failed"
+    });
+}
+
+/// A node that leaves in good order makes no other one wait for its lease.
+#[test]
+fn tasks_of_a_node_that_left_are_found() {
+    let Some(server) = Server::start() else { return };
+    let (mut a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let task = created(&mut a.peer(), "sleep", r#"{"ms":60000}"#);
+    a.signal(Signal::TERM);
+    assert!(a.wait().success());
+    assert_eq!(status(&mut b.peer(), &task), "failed");
+}
+
+/// FLT-04: the processes of a stopped daemon's tasks end before its lease is over, by its keeper and guards
+/// alone; it is a member again when it goes on, and tells nothing else.
+#[test]
+fn processes_of_a_stopped_daemon_end_before_its_lease() {
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", SHORT, ""), node(&server, "b", SHORT, ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let t = marker();
+    let task = created(&mut at_a, "family", &format!(r#"{{"t":"{t}"}}"#));
+    wait_for_family(&t);
+    assert_eq!(status(&mut at_b, &task), "working");
+    a.signal(Signal::STOP);
+    wait_until("the task has failed", || {
+        let told = status(&mut at_b, &task);
+        assert!(told == "working" || !runs(&t), "{told} while processes run");
+        told == "failed"
+    });
+    a.signal(Signal::CONT);
+    wait_until("it is a member again", || {
+        let id = at_a.request("tools/call", r#"{"name":"sleep","arguments":{"ms":1},"task":{}}"#);
+        at_a.answer(id)["result"].is_object()
+    });
+    assert_eq!(status(&mut at_a, &task), "failed");
+    assert_eq!(answer_of(&mut at_a, &task), answer_of(&mut at_b, &task));
+}
