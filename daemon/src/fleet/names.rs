@@ -20,29 +20,20 @@ impl Names {
 
     /// The name of an identity.
     pub(super) fn of(&self, identity: &Identity) -> String {
-        match (identity, &self.machine) {
-            (Identity::User(_), Some(machine)) => format!("{identity}@{machine}"),
-            (Identity::User(_) | Identity::Token(_) | Identity::Anonymous, _) => {
-                identity.to_string()
-            }
-        }
+        let machine = self.machine.as_ref().filter(|_| matches!(identity, Identity::User(_)));
+        machine.map_or_else(|| identity.to_string(), |machine| format!("{identity}@{machine}"))
     }
 
     /// The identity of a name; `None` for one of another machine.
     pub(super) fn read(&self, name: &str) -> Option<Identity> {
-        if name == "anonymous" {
-            return Some(Identity::Anonymous);
+        let is_user = name.starts_with("uid:");
+        match self.machine.as_ref().filter(|_| is_user) {
+            None => Identity::parse(name),
+            Some(own) => {
+                let (user, machine) = name.split_once('@')?;
+                Identity::parse(user).filter(|_| machine == own)
+            }
         }
-        if let Some(token) = name.strip_prefix("token:") {
-            return Some(Identity::Token(token.into()));
-        }
-        let user = name.strip_prefix("uid:")?;
-        let number = match (&self.machine, user.split_once('@')) {
-            (None, None) => user,
-            (Some(own), Some((number, machine))) if machine == own => number,
-            (Some(_) | None, _) => return None,
-        };
-        number.parse().ok().map(Identity::User)
     }
 }
 
@@ -65,7 +56,7 @@ mod tests {
         let here = Names::new([7; 16], false);
         let there = Names::new([8; 16], false);
         let shared = Names::new([7; 16], true);
-        let everyone = [Identity::Anonymous, Identity::Token("ci".into()), Identity::User(1000)];
+        let everyone = [Identity::Anonymous, Identity::Token("a@b".into()), Identity::User(1000)];
         for identity in &everyone {
             assert_eq!(here.read(&here.of(identity)).as_ref(), Some(identity));
             assert_eq!(shared.read(&shared.of(identity)).as_ref(), Some(identity));

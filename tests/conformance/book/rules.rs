@@ -18,7 +18,7 @@ that no test names fails the build. `OURS` marks promises of ceased beyond its s
 ";
 
 /// Families of rules by the beginning of their ids.
-const FAMILIES: [(&str, &str); 20] = [
+const FAMILIES: [(&str, &str); 21] = [
     ("CAN", "MCP cancellation"),
     ("TSK", "MCP tasks (2025-11-25)"),
     ("MOD", "MCP 2026-07-28"),
@@ -27,6 +27,7 @@ const FAMILIES: [(&str, &str); 20] = [
     ("UPS", "Upstream servers"),
     ("REM", "Servers by URL"),
     ("AUTH", "Authorization and profiles"),
+    ("FLT", "Several machines"),
     ("SUP", "ACP agents under supervision"),
     ("ACP", "Agent Client Protocol: request cancellation"),
     ("PRG", "Progress of silent jobs"),
