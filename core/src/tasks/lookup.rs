@@ -19,9 +19,9 @@ use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Members, Params};
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{Seq, TaskRecord, Unstored};
+use crate::tasks::persistence::untold;
 use crate::tasks::shared::{Found, Lookup, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
 use crate::tasks::status::{Change, Status};
-use crate::tasks::store::untold;
 use crate::tasks::task::{Page, Task};
 use crate::time::Instant;
 
@@ -163,7 +163,9 @@ impl Engine {
                 self.announce(None, id);
             }
         } else if task.status().is_terminal() && task.is_settled() {
+            // Its end may have been seen first by a look that had no need of its outcome.
             self.tasks.take_outcome(record);
+            self.tell_waiters(id);
         } else {
             self.adopt_end(record);
         }

@@ -21,7 +21,7 @@ use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::tasks::audit_events::note_job_cancelled;
 use crate::tasks::durable::{TaskOutcome, Unstored};
-use crate::tasks::store::untold;
+use crate::tasks::persistence::untold;
 use crate::tasks::task::{Aside, Change, Task};
 
 /// Error that a cancelled task has instead of a result (TSK-14, TSK-24).

@@ -441,3 +441,10 @@ pub(crate) fn store_error(why: Unstored, consequence: &str) -> ErrorObject {
     ErrorObject::new(code::STORE_UNAVAILABLE, alloc::format!("{store}: {consequence}"))
         .with_data(alloc::format!("{{\"store\":\"{}\"}}", why.as_str()))
 }
+
+const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
+
+/// Error for a request about a task whose end the store has not taken.
+pub(crate) fn untold(why: Unstored) -> ErrorObject {
+    store_error(why, NOT_TOLD)
+}

@@ -16,9 +16,8 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::tasks::durable::{RecordedOutcome, Unstored};
 use crate::tasks::extension;
-use crate::tasks::persistence::Durability;
+use crate::tasks::persistence::{Durability, untold};
 use crate::tasks::status::Status;
-use crate::tasks::store;
 
 /// Bytes of the buffer in which objects are written that room is kept for.
 const SCRATCH_KEPT: usize = 16 * 1024;
@@ -37,7 +36,7 @@ impl Engine {
         match self.when(id, form, reply.dialect.tasks) {
             When::Now => self.show(reply, id, form),
             When::Later => self.wait_for_task(reply, id, form),
-            When::NotYet(why) => self.outbox.fail(reply, &store::untold(why)),
+            When::NotYet(why) => self.outbox.fail(reply, &untold(why)),
         }
     }
 

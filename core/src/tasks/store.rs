@@ -5,7 +5,7 @@
 //! is on disk ([`persistence`](crate::tasks::persistence)).
 
 use crate::outbox::Outbox;
-use crate::tasks::persistence::store_error;
+use crate::tasks::persistence::{store_error, untold};
 use alloc::boxed::Box;
 use core::time::Duration;
 
@@ -330,13 +330,7 @@ impl Tasks {
     }
 }
 
-const NOT_TOLD: &str = "the task has changed and what it is now cannot be promised yet: ask again";
 const NOT_READ: &str = "what came of the task could not be read: ask again";
-
-/// Error for a request about a task whose end the store has not taken.
-pub(crate) fn untold(why: Unstored) -> ErrorObject {
-    store_error(why, NOT_TOLD)
-}
 
 /// Every agreement between tasks, jobs, waiters and the store.
 ///

@@ -24,6 +24,8 @@ use crate::store::orders::News;
 
 /// Time between two looks for nodes whose lease is over.
 const REAP_EVERY: Duration = Duration::from_secs(1);
+/// Time between two words to the daemon about a renewal.
+const TELL_EVERY: Duration = Duration::from_millis(500);
 /// Time limit of the last batch.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -38,6 +40,8 @@ pub(crate) struct FleetStore {
     /// The table has answered without a break since then.
     answers_since: Option<Instant>,
     next_reap: Instant,
+    /// Beginning of the last batch that the daemon was told of.
+    told: Option<Instant>,
     news: Vec<News>,
 }
 
@@ -57,6 +61,7 @@ impl FleetStore {
             renewed: None,
             answers_since: None,
             next_reap: Instant::now(),
+            told: None,
             news: Vec::new(),
         };
         match store.join() {
@@ -115,6 +120,11 @@ impl FleetStore {
 
     fn note_renewal(&mut self, sent: Instant) {
         self.renewed = Some(sent);
+        // An older deadline is a shorter one: not every batch of a busy node is told.
+        if self.told.is_some_and(|told| sent < told + TELL_EVERY) {
+            return;
+        }
+        self.told = Some(sent);
         let until = self.options.stop_after.map(|after| sent + after);
         let end = until.map(|_| sent + hard_after(self.options.node.lease));
         self.news.push(News::Renewed { until, end });
@@ -124,7 +134,7 @@ impl FleetStore {
         self.answers_since = None;
         match failure {
             Failure::Fenced => {
-                self.renewed = None;
+                (self.renewed, self.told) = (None, None);
                 self.shared.epoch.store(0, Ordering::Relaxed);
                 self.shared.followed().clear();
                 self.news.push(News::Fenced);
