@@ -185,7 +185,7 @@ pub enum OutputRequest {
     Login {
         /// Name of the server.
         server: Box<str>,
-        /// What is wanted of it.
+        /// The wish.
         wish: LoginWish,
     },
     /// Standard error of an instance of a server from a place on.
@@ -199,7 +199,7 @@ pub enum OutputRequest {
     },
 }
 
-/// What a peer wants of its login at a server by URL.
+/// The wish of a peer about its login at a server by URL.
 #[derive(Clone, PartialEq, Eq)]
 pub enum LoginWish {
     /// To be told where to log in.

@@ -63,6 +63,7 @@ mod oauth;
 mod owned_file;
 mod peer_identity;
 mod printable;
+mod private_address;
 #[cfg(feature = "cli")]
 pub mod probe;
 mod process_ids;
@@ -71,6 +72,7 @@ mod remote;
 mod resource_limits;
 mod safe_url;
 mod scarcity;
+mod server_token;
 mod signals;
 mod start_error;
 mod stderr;

@@ -38,7 +38,7 @@ impl Waiting {
         assert!(done.unwrap().success());
     }
 
-    /// The success of the command, and what it says.
+    /// The success of the command, and its messages.
     fn end(mut self) -> (bool, String) {
         let mut said = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -69,7 +69,7 @@ fn whoami(peer: &mut Peer) -> String {
     say(peer, "whoami", "{}")
 }
 
-/// What a command prints.
+/// The output of a command.
 fn printed(mut command: Command) -> String {
     let output = command.stdout(Stdio::piped()).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
@@ -146,7 +146,7 @@ fn token_is_renewed_before_it_expires() {
     assert!(asked.all(|it| it["good"] == true), "{notes:?}");
 }
 
-/// Where a login has ended, the tools stay listed, and the error tells a person what to do.
+/// Where a login has ended, the tools stay listed, and the error tells a person the next step.
 #[test]
 fn ended_login_is_told() {
     let remote = Remote::guarded(&[]);
@@ -241,7 +241,7 @@ fn programs_and_files_need_no_login() {
     assert_eq!(whoami(&mut peer), "program", "the file is read again");
 }
 
-/// Each user has a login of its own, which nobody else uses.
+/// Each user has a login of its own, which is used for no other.
 #[test]
 fn login_of_a_user_is_its_own() {
     let remote = Remote::guarded(&[]);

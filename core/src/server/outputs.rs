@@ -308,7 +308,7 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
     Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
 }
 
-/// Reads which server, and what is wanted of the login there.
+/// Reads the server, and the wish about the login there.
 fn read_login(params: Option<&Params<'_>>) -> Result<(Box<str>, LoginWish), ErrorObject> {
     let [server, login, end] = params::find(params, ["server", "login", "end"])?;
     let name = params::text("server", server)?.into();

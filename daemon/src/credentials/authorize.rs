@@ -71,7 +71,7 @@ impl Pending {
     /// Begins a login at a server.
     ///
     /// # Errors
-    /// What is missing or wrong, and where.
+    /// The part that is missing or wrong, and its place.
     pub(crate) fn begin(
         url: &str,
         reach: Reach,
@@ -157,7 +157,7 @@ impl Pending {
                 return self.code(redirected);
             }
         }
-        Err("nobody has logged in in time".to_owned())
+        Err("the login was not finished in time".to_owned())
     }
 
     /// The code of a redirect.
@@ -291,7 +291,7 @@ fn serve(mut stream: TcpStream, state: &str, found: &Sender<Redirected>) {
     let own = redirected.filter(|it| it.get("state").is_some_and(|told| told == state));
     let (status, page) = match &own {
         Some(own) if own.contains_key("code") => {
-            ("200 OK", "ceased has what it needs. You can close this page.")
+            ("200 OK", "ceased is logged in. You can close this page.")
         }
         Some(_) => ("200 OK", "The login was refused. You can close this page."),
         None => ("404 Not Found", "There is nothing here."),

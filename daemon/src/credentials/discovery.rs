@@ -63,7 +63,7 @@ pub(crate) struct Found {
 /// Finds the authorization server of a server.
 ///
 /// # Errors
-/// What is missing or wrong, and where.
+/// The part that is missing or wrong, and its place.
 pub(crate) fn discover(url: &str, reach: &Reach) -> Result<Found, String> {
     let parsed = Url::parse(url).map_err(|why| format!("{url:?} {why}"))?;
     let Place::Tcp { is_tls, .. } = &parsed.place else {

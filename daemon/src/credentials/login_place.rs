@@ -1,4 +1,5 @@
-//! The place of the logins at a server by URL: what one needs to know, what is kept, and its end.
+//! The place of the logins at a server by URL: the facts that one needs, the tokens that are kept,
+//! and its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ pub(crate) struct LoginPlace {
     pub(crate) reach: Reach,
 }
 
-/// What a login needs to know.
+/// The facts that a login needs.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LoginTarget {
@@ -52,7 +53,7 @@ impl LoginPlace {
     /// Whether tokens may be kept: they are for this URL, and renewed where the server may lead.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// Their flaw.
     pub(crate) fn permits(&self, login: &Login) -> Result<(), String> {
         let url = &self.target.url;
         if login.server != *url {

@@ -108,7 +108,7 @@ pub(super) fn encode(text: &str) -> String {
     encoded
 }
 
-/// A part of a query as it was meant; what is no code stays.
+/// A part of a query as it was meant; a text that is no code stays.
 pub(super) fn decode(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -12,7 +12,7 @@ use super::login_place::LoginPlace;
 use super::reach::Reach;
 use super::token_request::{Client, Granted, NoGrant, request};
 use crate::owned_file::{self, Secrecy};
-use crate::remote::{Lack, Token, TokenAnswer};
+use crate::server_token::{Lack, Token, TokenAnswer};
 
 /// Bytes of a file with a token or a secret.
 const FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -206,7 +206,7 @@ fn credentials(remote: &config::RemoteServer, name: &str, state_dir: &Path) -> O
     }
 }
 
-/// What a login at a server needs to know.
+/// The facts that a login at a server needs.
 #[cfg(feature = "tls")]
 fn login_target(remote: &config::RemoteServer, name: &str) -> LoginTarget {
     let oauth = remote.oauth.clone();

@@ -23,7 +23,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::process;
-use crate::remote::{Bearer, Endpoint, SlotId, TokenAnswer};
+use crate::remote::{Bearer, Endpoint, SlotId};
+use crate::server_token::TokenAnswer;
 use crate::store;
 
 /// Capacity of the queue; senders block when it is full.

@@ -7,7 +7,8 @@ use ceased_core::time::Now;
 
 use super::server::Server;
 use crate::observability::metrics::TokenStatus;
-use crate::remote::{Bearer, Endpoint, TokenAnswer};
+use crate::remote::{Bearer, Endpoint};
+use crate::server_token::TokenAnswer;
 
 /// Sources that are asked at once.
 #[cfg(feature = "tls")]
@@ -22,7 +23,7 @@ impl Server {
         use std::thread;
 
         use super::mailbox::Report;
-        use crate::remote::Lack;
+        use crate::server_token::Lack;
 
         let Some(entry) = self.remotes.get_mut(id) else { return };
         let bearer = entry.remote.bearer().clone();

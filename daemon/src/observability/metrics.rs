@@ -265,7 +265,7 @@ pub(crate) struct TokenStatus {
     pub(crate) state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) expires_in_ms: Option<u64>,
-    /// What a person has to do, or what has failed.
+    /// The step that a person has to take, or the failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
 }

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use ceased_core::time::Instant;
 
+use crate::server_token::{Lack, TokenAnswer};
+
 /// A token is renewed while it is used, so long before it expires, or in the last fifth of its life.
 const RENEWED_BEFORE: Duration = Duration::from_secs(45);
 const LAST_PART: u32 = 5;
@@ -15,31 +17,6 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 /// Number of a token of a server: each new one has another.
 pub(crate) type TokenNumber = u64;
-
-/// Why a server has no token, or none that is good.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
-    /// What a person has to do, or what has failed.
-    pub(crate) why: String,
-    /// Whether a person has to log in.
-    pub(crate) needs_login: bool,
-}
-
-/// A token that a source has given.
-pub(crate) struct Token {
-    pub(crate) text: String,
-    /// From now on; `None` if it is not known.
-    pub(crate) expires_in: Option<Duration>,
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Token").field("expires_in", &self.expires_in).finish_non_exhaustive()
-    }
-}
-
-/// Answer of the source of a token.
-pub(crate) type TokenAnswer = Result<Token, Lack>;
 
 /// The token of a server.
 #[derive(Clone)]
@@ -108,7 +85,7 @@ impl Bearer {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What has to happen before a request is sent.
+    /// The step that a request waits for.
     pub(super) fn need(&self, now: Instant) -> Need {
         let state = self.state();
         let is_over = state.expires.is_some_and(|at| at <= now);
@@ -203,6 +180,7 @@ impl Bearer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server_token::Token;
 
     const SECOND: Duration = Duration::from_secs(1);
 

@@ -22,8 +22,8 @@ mod stream_state;
 mod streams;
 mod tokens;
 
-pub(crate) use bearer::{Bearer, Lack, Token, TokenAnswer};
+pub(crate) use bearer::Bearer;
 pub(crate) use endpoint::{Bearers, Endpoint, Protocol};
 pub(crate) use exchange::SlotId;
 pub(crate) use machine::{Effect, Remote};
-pub(crate) use resolve::{is_private, permitted, resolve};
+pub(crate) use resolve::{permitted, resolve};

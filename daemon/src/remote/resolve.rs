@@ -1,10 +1,12 @@
 //! Addresses of a server: names looked up on a thread of their own, and the addresses that a name
 //! must not stand for.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use crate::private_address::is_private;
 
 /// Look-ups at once: each may take as long as the system's resolver does.
 const LOOKUPS_MAX: usize = 64;
@@ -59,36 +61,6 @@ pub(crate) fn permitted(host: &str, found: Vec<SocketAddr>, allow_private: bool)
              is meant",
             address.ip()
         )),
-    }
-}
-
-/// Whether an address is not one of the Internet.
-pub(crate) fn is_private(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => {
-            let [first, second, ..] = ip.octets();
-            ip.is_private()
-                || ip.is_loopback()
-                || ip.is_link_local()
-                || ip.is_broadcast()
-                || ip.is_documentation()
-                || ip.is_multicast()
-                || first == 0
-                || (first == 100 && (64..128).contains(&second))
-        }
-        IpAddr::V6(ip) => {
-            // An address of the other kind inside one for translation.
-            let [.., high, low] = ip.segments();
-            let is_translated = ip.segments().starts_with(&[0x64, 0xff9b]);
-            let [a, b] = high.to_be_bytes();
-            let [c, d] = low.to_be_bytes();
-            ip.is_loopback()
-                || ip.is_unspecified()
-                || ip.is_multicast()
-                || ip.is_unique_local()
-                || ip.is_unicast_link_local()
-                || (is_translated && is_private(IpAddr::V4(Ipv4Addr::new(a, b, c, d))))
-        }
     }
 }
 

@@ -66,7 +66,7 @@ impl Remote {
         None
     }
 
-    /// What a person has to do about a refused token.
+    /// The step that a person has to take after a refused token.
     pub(super) fn remedy_for_token(&self) -> String {
         let (has_source, ..) = self.bearer.told();
         match self.bearer.why() {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use crate::remote::is_private;
+use crate::private_address::is_private;
 
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
