@@ -137,7 +137,7 @@ fn table(server: &Server, status: &Status) -> String {
     text
 }
 
-/// The state of a token, until when, and what to do.
+/// The state of a token, its time, and the next step.
 fn token_in_words(token: &Token) -> String {
     let of = token.identity.as_ref().map(|identity| format!(" of {identity}"));
     let mut words = format!("token{}: {}", of.unwrap_or_default(), token.state.replace('_', " "));

@@ -83,7 +83,7 @@ impl Server {
         self.answer_reader(now, query.read, found.as_ref());
     }
 
-    /// Hands what was read to the engine, which answers the peer.
+    /// Hands the data to the engine, which answers the peer.
     pub(super) fn answer_reader(&mut self, now: Now, read: StatusId, found: Option<&Value>) {
         let found = found.and_then(|value| to_raw_value(value).ok());
         let output: Option<&RawValue> = found.as_deref();
