@@ -138,12 +138,15 @@ impl Pending {
             match self.listener.accept() {
                 Ok((stream, _)) if open.load(Ordering::Relaxed) < CONNECTIONS_MAX => {
                     open.fetch_add(1, Ordering::Relaxed);
-                    let (found, open, state) =
-                        (found.clone(), Arc::clone(&open), self.state.clone());
-                    thread::spawn(move || {
+                    let (found, state) = (found.clone(), self.state.clone());
+                    let served = Arc::clone(&open);
+                    let started = thread::Builder::new().name("login".into()).spawn(move || {
                         serve(stream, &state, &found);
-                        open.fetch_sub(1, Ordering::Relaxed);
+                        served.fetch_sub(1, Ordering::Relaxed);
                     });
+                    if started.is_err() {
+                        open.fetch_sub(1, Ordering::Relaxed);
+                    }
                 }
                 Ok(_) => {}
                 Err(_) => thread::sleep(LOOK_EVERY),

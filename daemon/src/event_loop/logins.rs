@@ -11,6 +11,10 @@ use serde_json::{Value, json};
 use super::server::Server;
 use crate::remote::Endpoint;
 
+/// Bytes of a login as a peer gives it; a file has twice as much room.
+#[cfg(feature = "tls")]
+const LOGIN_BYTES_MAX: usize = 128 * 1024;
+
 /// The answer to a peer whose wish is refused.
 fn refused(why: &str) -> Option<Value> {
     Some(json!({ "refused": why }))
@@ -46,6 +50,9 @@ impl Server {
                 let mut told = json!(place.target);
                 told["for"] = own.map_or_else(|| "all".into(), Value::from);
                 Some(told)
+            }
+            LoginWish::Keep(text) if text.len() > LOGIN_BYTES_MAX => {
+                refused(&format!("params.login exceeds the limit of {LOGIN_BYTES_MAX} bytes"))
             }
             LoginWish::Keep(text) => {
                 let login: Login = match serde_json::from_str(text) {
