@@ -114,8 +114,6 @@ pub(crate) struct Connection {
     pub(crate) peer: PeerCapabilities,
     /// Roles of both sides, on a connection that speaks ACP.
     pub(crate) acp: Option<AcpPeer>,
-    /// Groups and scopes of its token.
-    pub(crate) grants: Option<Arc<Grants>>,
     /// The part that it sees, if it does not see everything.
     pub(crate) scope: Option<Box<Scope>>,
     /// Rare data.
@@ -144,6 +142,8 @@ pub(crate) struct ColdState {
     pub(crate) declared: Option<ChargedText>,
     /// Name and version that the client states, as JSON text, for the same servers.
     pub(crate) client_info: Option<ChargedText>,
+    /// Groups and scopes of its token.
+    pub(crate) grants: Option<Arc<Grants>>,
     /// Number of the counterpart, where it is an instance or an agent.
     number: u64,
 }
@@ -161,6 +161,7 @@ impl IsEmpty for ColdState {
         lost_handles: Vec::new(),
         declared: None,
         client_info: None,
+        grants: None,
         number: 0,
     };
 
@@ -174,6 +175,7 @@ impl IsEmpty for ColdState {
             && self.lost_handles.is_empty()
             && self.declared.is_none()
             && self.client_info.is_none()
+            && self.grants.is_none()
             && self.number == 0
     }
 }
@@ -244,7 +246,6 @@ impl Connection {
                 tasks: TaskCapabilities::NONE,
             },
             acp: None,
-            grants: None,
             scope: None,
             aside: LazyBox::default(),
         }

@@ -38,6 +38,8 @@ const COMMANDS: &[&str] = &[
     "import",
     "servers",
     "restart",
+    "login",
+    "logout",
     "wrap",
     "probe",
     "trust",

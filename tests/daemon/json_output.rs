@@ -11,6 +11,8 @@ use ceased_tests::daemon::{
 use ceased_tests::output_schema::OutputSchema;
 use serde_json::Value;
 
+use crate::login;
+use crate::remote::kit::Remote;
 use crate::servers::kit::{Place, say};
 
 /// A listener for the link of the live view.
@@ -152,6 +154,20 @@ fn servers(commands: &Commands, daemon: &Daemon) {
     assert_eq!(restarted["instances"], 1);
 }
 
+/// Logins at a server by URL, and its token.
+fn logins(commands: &Commands) {
+    let remote = Remote::guarded(&[]);
+    let daemon = remote.daemon("");
+    let begun = commands.validate("login", &login::document(&daemon.home));
+    assert_eq!(begun["for"], "all");
+    say(&mut daemon.peer(), "whoami", "{}");
+    let print = |args: &[&str]| Program::start(&daemon.home, daemon.home.command(args)).wait().out;
+    let shown = commands.validate("servers", &print(&["servers", "--json"]));
+    assert_eq!(shown["servers"][0]["tokens"][0]["state"], "valid", "{shown}");
+    let ended = commands.validate("logout", &print(&["logout", "far", "--json"]));
+    assert_eq!(ended["removed"], true);
+}
+
 /// Configurations, stores and the end of the daemon.
 fn operations(commands: &Commands, daemon: Daemon) {
     let home = &commands.home;
@@ -234,6 +250,7 @@ fn output_of_every_command_matches_its_schema() {
     let daemon = Daemon::start_in(place.home.clone());
     let commands = Commands::of(&daemon.home);
     servers(&commands, &daemon);
+    logins(&commands);
     calls(&commands);
     views(&commands, &daemon);
     operations(&commands, daemon);

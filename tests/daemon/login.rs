@@ -30,6 +30,18 @@ impl Waiting {
         Self { child, address: address.trim().to_owned() }
     }
 
+    /// As [`Self::start`], for a command that prints its address to standard error.
+    fn start_with_json(home: &Home) -> Self {
+        let mut command = home.command(&["login", "far", "--no-browser", "--json"]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address =
+            lines.find_map(|line| line.split_once("http").map(|(_, rest)| format!("http{rest}")));
+        std::thread::spawn(move || lines.for_each(drop));
+        Self { child, address: address.unwrap_or_default() }
+    }
+
     /// Opens the address as a browser would, which follows the redirect.
     fn open(&self) {
         assert!(self.address.starts_with("http://127.0.0.1:"), "{}", self.address);
@@ -44,6 +56,16 @@ impl Waiting {
         self.child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         (self.child.wait().unwrap().success(), said)
     }
+}
+
+/// The document of a login.
+pub(crate) fn document(home: &Home) -> String {
+    let mut waiting = Waiting::start_with_json(home);
+    waiting.open();
+    let mut text = String::new();
+    waiting.child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(waiting.child.wait().unwrap().success(), "{text}");
+    text
 }
 
 fn log_in(home: &Home) -> (bool, String) {

@@ -281,7 +281,10 @@ impl Outbox {
     /// Changes the groups, the scopes and the part that a peer sees.
     pub(crate) fn grant(&mut self, conn: ConnId, grants: Arc<Grants>, profile: Option<Box<str>>) {
         if let Some(connection) = self.connections.get_mut(&conn) {
-            connection.grants = Some(grants).filter(|grants| **grants != *Grants::NONE);
+            let grants = Some(grants).filter(|grants| **grants != *Grants::NONE);
+            if connection.aside.grants != grants {
+                connection.aside.grants = grants;
+            }
             connection.scope = profile.map(|name| Box::new(Scope::Profile(name)));
         }
     }
@@ -291,7 +294,7 @@ impl Outbox {
         let Some(peer) = self.connections.get(&conn) else {
             return Caller::new(&Identity::Anonymous, Grants::NONE, &self.settings.profiles);
         };
-        let grants = peer.grants.as_deref().unwrap_or(Grants::NONE);
+        let grants = peer.aside.grants.as_deref().unwrap_or(Grants::NONE);
         Caller {
             scope: peer.scope.as_deref(),
             ..Caller::new(&peer.identity, grants, &self.settings.profiles)

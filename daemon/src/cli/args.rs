@@ -532,7 +532,7 @@ pub(super) struct LoginArgs {
     /// Open no browser; the address that a browser elsewhere ends at can be pasted
     #[arg(long)]
     pub(super) no_browser: bool,
-    /// Print one JSON document behind the address
+    /// Print one JSON document; the address goes to stderr
     #[arg(long)]
     pub(super) json: bool,
     #[command(flatten)]

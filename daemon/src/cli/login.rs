@@ -94,8 +94,11 @@ fn wait(
         true => "a browser opens to log in; if it does not, open this address:",
         false => "open this address to log in:",
     });
-    writeln!(io.out, "{}", clean(&pending.address))?;
-    io.out.flush()?;
+    let address = clean(&pending.address);
+    match args.json {
+        true => io.say(&address),
+        false => writeln!(io.out, "{address}").and_then(|()| io.out.flush())?,
+    }
     if args.no_browser {
         io.say(
             "if the browser is on another machine, paste the address that it ends at, and Enter",

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
@@ -70,49 +69,6 @@ fn official_suite_passes_through_the_gateway() {
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
     run_suite(&suite, &url, folder.path(), &FAILURES);
-}
-
-/// UPS-18 by the official suite: the skills of a server of another SDK, alone and through a daemon.
-#[test]
-fn skills_scenarios_pass_through_the_gateway() {
-    let (Some(suite), Some(real)) = (install::suite(), crate::real::installed()) else { return };
-    let folder = tempfile::Builder::new().prefix("ceased-suite-").tempdir().expect("a folder");
-    let text = |path: &Path| path.to_str().expect("a path is text").to_owned();
-    let skills = text(&crate::real::skill(folder.path()));
-    let words = [
-        text(&real.join("venv/bin/python")),
-        text(&crate::real::source("skills_server.py")),
-        skills,
-    ];
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|it| it.local_addr()).expect("a port");
-    let log = folder.path().join("server.log");
-    let mut command = Command::new(&words[0]);
-    let child = processes::start(command.args(&words[1..]).arg(free.port().to_string()), &log);
-    let alone = Example { url: format!("http://{free}/mcp"), child: child.expect("it starts") };
-    let listens = || TcpStream::connect(free).ok();
-    processes::until(COMMAND_WITHIN, listens).unwrap_or_else(|| panic!("{}", read(&log)));
-    let tools = format!(
-        "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
-         [[server]]\nname = \"skills\"\ncommand = {words:?}\nrun_as = \"daemon\"\nprefix = \"\"\n"
-    );
-    let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
-    let through = format!("http://{}/mcp", daemon.http_address());
-    for scenario in ["enumeration", "manifest", "directory"] {
-        let scenario = format!("sep-2640-skills-{scenario}");
-        let run = |url: &str, name: &str| {
-            let results = folder.path().join(format!("{name}-{scenario}"));
-            let mut command = Command::new(&suite.node);
-            command.arg(&suite.program).args(["server", "--url", url, "--scenario", &scenario]);
-            let ended = processes::run(command.arg("-o").arg(&results), &log, COMMAND_WITHIN);
-            assert!(ended.is_ok(), "{}", read(&log));
-            let (_, checks) = checks_of(&results).pop().expect("a scenario");
-            let word = |check: &Value, name: &str| check[name].as_str().map(str::to_owned);
-            checks.iter().map(|it| (word(it, "id"), word(it, "status"))).collect::<Vec<_>>()
-        };
-        let (direct, relayed) = (run(&alone.url, "alone"), run(&through, "through"));
-        assert!(!direct.is_empty(), "{scenario}");
-        assert_eq!(direct, relayed, "{scenario}");
-    }
 }
 
 /// HTTP-03 and HTTP-04 by the command line of the MCP Inspector: each method that it has, in a session

@@ -112,10 +112,9 @@ fn list_that_is_never_answered_costs_the_same_after_many_changes() {
     }
     ids.dedup();
     assert_eq!(ids.len(), 7, "each change has it asked for anew");
-    kit.answer(upstream, &json!({"id": ids[0]}), &json!({"prompts": [{"name": "stale"}]}));
     kit.read(client);
-    kit.send(client, &request(2, "prompts/list"));
-    assert_eq!(kit.one(client)["result"]["prompts"], json!([]), "a stale answer is none");
+    kit.answer(upstream, &json!({"id": ids[0]}), &json!({"prompts": [{"name": "stale"}]}));
+    kit.silent(client);
 }
 
 /// UPS-14: a list whose answer is too long is empty, beside one that comes.
