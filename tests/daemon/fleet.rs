@@ -4,6 +4,7 @@
 #[path = "../../daemon/fleet/tests/server/mod.rs"]
 mod server;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ceased_tests::daemon::{
@@ -13,6 +14,13 @@ use serde_json::Value;
 
 use self::server::Server;
 use crate::durable::{answer_of, get, of_task};
+
+/// One database at a time: several starve each other beside the other tests.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A node of the fleet at this database.
 fn node(server: &Server, name: &str, more: &str, limits: &str) -> Daemon {
@@ -65,6 +73,7 @@ fn error_code(peer: &mut Peer, method: &str, params: &str) -> i64 {
 /// at the one that does ends.
 #[test]
 fn task_is_cancelled_at_another_node() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
     let (mut at_a, mut at_b) = (a.peer(), b.peer());
@@ -88,6 +97,7 @@ fn task_is_cancelled_at_another_node() {
 /// FLT-01: a result is told by every node, also to a request that waited before it was there.
 #[test]
 fn result_is_told_at_every_node() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
     let (mut at_a, mut at_b) = (a.peer(), b.peer());
@@ -107,6 +117,7 @@ fn result_is_told_at_every_node() {
 /// node; and an identity has one quota.
 #[test]
 fn lists_and_quotas_are_those_of_the_fleet() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let limits = "tasks_per_identity = 5";
     let (a, b) = (node(&server, "a", "", limits), node(&server, "b", "", limits));
@@ -137,6 +148,7 @@ fn lists_and_quotas_are_those_of_the_fleet() {
 /// its processes are gone by then; a restarted one fails them at once.
 #[test]
 fn tasks_of_a_killed_node_fail() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let (a, b) = (node(&server, "a", SHORT, ""), node(&server, "b", SHORT, ""));
     let mut at_b = b.peer();
@@ -158,6 +170,7 @@ fn tasks_of_a_killed_node_fail() {
 /// FLT-05: while the database is away nothing is told from memory; jobs go on, and all of it heals by itself.
 #[test]
 fn nothing_is_told_from_memory_while_the_database_is_away() {
+    let _alone = alone();
     let Some(mut server) = Server::start() else { return };
     let a = node(&server, "a", "", "");
     let mut peer = a.peer();
@@ -189,6 +202,7 @@ fn nothing_is_told_from_memory_while_the_database_is_away() {
 /// FLT-04: a node that cannot renew ends its work before its lease is over.
 #[test]
 fn work_ends_before_the_lease_of_a_cut_off_node_is_over() {
+    let _alone = alone();
     let Some(mut server) = Server::start() else { return };
     let a = node(&server, "a", SHORT, "");
     let mut peer = a.peer();
@@ -209,6 +223,7 @@ fn work_ends_before_the_lease_of_a_cut_off_node_is_over() {
 /// A node that leaves in good order makes no other one wait for its lease.
 #[test]
 fn tasks_of_a_node_that_left_are_found() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let (mut a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
     let task = created(&mut a.peer(), "sleep", r#"{"ms":60000}"#);
@@ -221,6 +236,7 @@ fn tasks_of_a_node_that_left_are_found() {
 /// alone; it is a member again when it goes on, and tells nothing else.
 #[test]
 fn processes_of_a_stopped_daemon_end_before_its_lease() {
+    let _alone = alone();
     let Some(server) = Server::start() else { return };
     let (a, b) = (node(&server, "a", SHORT, ""), node(&server, "b", SHORT, ""));
     let (mut at_a, mut at_b) = (a.peer(), b.peer());

@@ -54,8 +54,10 @@ impl Engine {
         if method != TaskMethod::List {
             let members = params::members(params).ok()?;
             let task = params::text("taskId", members.task_id).ok()?;
-            let whole = method.needs_outcome();
-            return Some(Wanted::Task { task: TaskId::parse(&task)?, whole });
+            let task = TaskId::parse(&task)?;
+            // Requests that wait for its outcome are answered by the same look.
+            let is_awaited = self.tasks.get(task).is_some_and(|it| !it.aside.waiters.is_empty());
+            return Some(Wanted::Task { task, whole: method.needs_outcome() || is_awaited });
         }
         let viewer = self.outbox.identity(reply.conn)?;
         let [cursor] = params::find(params, ["cursor"]).ok()?;

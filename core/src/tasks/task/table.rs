@@ -86,8 +86,11 @@ impl Tasks {
     /// Keeps the outcome that a record has, where only its size is known here.
     pub(crate) fn take_outcome(&mut self, record: TaskRecord) {
         let Some(task) = self.by_id.get_mut(&record.id) else { return };
-        let same = task.outcome().bytes() == record.outcome.bytes();
-        if same && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
+        let is_known = !matches!(record.outcome, RecordedOutcome::Stored { .. });
+        if is_known && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
+            let owner = self.owners.get_mut(task.owner);
+            owner.stored_bytes -= task.outcome().bytes();
+            owner.stored_bytes += record.outcome.bytes();
             task.keep(record.outcome);
         }
     }
