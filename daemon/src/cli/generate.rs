@@ -119,6 +119,11 @@ const EXAMPLES: &[(&str, &str)] = &[
         "servers",
         "# MCP servers behind the daemon, and the memory of each\nceased servers\nceased servers --json | jq '.servers[] | {server, state}'",
     ),
+    (
+        "login",
+        "# Log in to a server by URL; over ssh without a browser\nceased login github\nceased login github --no-browser",
+    ),
+    ("logout", "# End the login, also at its authorization server\nceased logout github"),
     ("restart", "# New processes for a server; calls under way are finished\nceased restart git"),
     (
         "import",
