@@ -43,6 +43,7 @@ pub(crate) enum Report {
     /// News of the membership in a shared table.
     News(News),
     /// An answer or a change of a shared table.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "a fleet alone has news"))]
     Shared(SharedEvent),
     /// Outcome of a task; `None` when it is unknown.
     Loaded(LoadId, Option<TaskOutcome>),
