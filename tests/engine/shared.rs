@@ -4,7 +4,8 @@ use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::reason::StopReason;
-use ceased_core::tasks::durable::{Seq, StoreWrite, TaskRecord};
+use ceased_core::rpc::error::ErrorObject;
+use ceased_core::tasks::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord};
 use ceased_core::tasks::shared::{Found, SharedEvent, SharedLimit, Verdict, Wanted};
 use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
@@ -144,9 +145,8 @@ fn answers_are_those_of_the_table() {
     assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "working");
     let job = w.last_started();
     let (id, record) = table.records.iter_mut().next().expect("a record");
-    let cancelled = Err(ceased_core::rpc::error::ErrorObject::new(-31001, "cancelled"));
     record.status = Status::Cancelled;
-    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(cancelled);
+    record.outcome = cancelled();
     assert_eq!(id.to_string(), task);
     ask(&mut w, c, "tasks/get", &task);
     table.answer(&mut w);
@@ -164,9 +164,8 @@ fn overtaken_end_is_not_told() {
     let task = created(&mut w, &mut table, c);
     let job = w.last_started();
     let record = table.records.values_mut().next().expect("a record");
-    let cancelled = Err(ceased_core::rpc::error::ErrorObject::new(-31001, "cancelled"));
     record.status = Status::Cancelled;
-    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(cancelled);
+    record.outcome = cancelled();
     w.done(job, "made");
     w.silent(c);
     table.commit(&mut w);
@@ -208,11 +207,41 @@ fn wait_for_a_task_elsewhere_ends_with_it() {
     table.commit(&mut w);
     let mut record = table.records[&id].clone();
     record.status = Status::Failed;
-    let lost = Err(ceased_core::rpc::error::ErrorObject::new(-31007, "lost"));
-    record.outcome = ceased_core::tasks::durable::RecordedOutcome::Here(lost);
+    let lost = Err(ErrorObject::new(-31007, "lost"));
+    record.outcome = RecordedOutcome::Here(lost);
     w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
     assert_eq!(w.next(c)["error"]["code"], -31007);
     assert_eq!(w.sizes().tasks, 0, "it is forgotten");
+}
+
+/// FLT-01: a request for an outcome is answered also where a list, which has no outcomes, has told the end
+/// first.
+#[test]
+fn wait_for_an_outcome_outlasts_a_list() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    ask(&mut w, c, "tasks/result", &task);
+    table.answer(&mut w);
+    w.silent(c);
+    let record = table.records.values_mut().next().expect("a record");
+    let id = record.id;
+    record.status = Status::Cancelled;
+    (record.position, record.outcome) = (1, RecordedOutcome::Stored { bytes: 7 });
+    w.send(c, &request(json!("list"), "tasks/list", json!({})));
+    table.answer(&mut w);
+    let told = w.rest(c);
+    let listed = told.iter().find(|it| it["id"] == "list").expect("a list");
+    assert_eq!(listed["result"]["tasks"][0]["status"], "cancelled", "{listed}");
+    let (load, key) = w.loads.remove(0);
+    assert_eq!(key.task, id, "the outcome is asked for");
+    let error = ErrorObject::new(-31001, "cancelled");
+    w.feed(Input::Loaded(load, Some(Err(error))));
+    assert_eq!(w.next(c)["error"]["code"], -31001);
+}
+
+fn cancelled() -> RecordedOutcome {
+    RecordedOutcome::Here(Err(ErrorObject::new(-31001, "cancelled")))
 }
 
 /// FLT-06: a list pages through the tasks of all engines in their order, and the table judges quotas.

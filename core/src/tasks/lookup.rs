@@ -54,10 +54,8 @@ impl Engine {
         if method != TaskMethod::List {
             let members = params::members(params).ok()?;
             let task = params::text("taskId", members.task_id).ok()?;
-            let task = TaskId::parse(&task)?;
-            // Requests that wait for its outcome are answered by the same look.
-            let is_awaited = self.tasks.get(task).is_some_and(|it| !it.aside.waiters.is_empty());
-            return Some(Wanted::Task { task, whole: method.needs_outcome() || is_awaited });
+            let whole = method.needs_outcome();
+            return Some(Wanted::Task { task: TaskId::parse(&task)?, whole });
         }
         let viewer = self.outbox.identity(reply.conn)?;
         let [cursor] = params::find(params, ["cursor"]).ok()?;
@@ -184,6 +182,10 @@ impl Engine {
         };
         let Some(job) = self.tasks.adopt(record) else { return };
         self.publish_end(id);
+        if self.tasks.get(id).is_some_and(|task| !task.aside.waiters.is_empty()) {
+            // The look had no need of the outcome; these requests have.
+            self.tasks.load(&mut self.outbox, id);
+        }
         if let Some(job) = job {
             self.release_job_claim(job, why);
         }

@@ -56,7 +56,7 @@ pub(super) fn end(record: &TaskRecord) -> Result<End, String> {
 pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> Option<TaskRecord> {
     let outcome = match (row.status.is_terminal(), outcome) {
         (false, _) => RecordedOutcome::Open,
-        (true, Some(outcome)) => RecordedOutcome::Here(read(outcome)),
+        (true, Some(outcome)) => RecordedOutcome::Here(self::outcome(outcome)),
         (true, None) => {
             let bytes = row.outcome_bytes.unwrap_or_default();
             RecordedOutcome::Stored { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
@@ -77,8 +77,9 @@ pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> O
     })
 }
 
-fn read(outcome: Outcome) -> TaskOutcome {
-    let (kind, json) = match outcome {
+/// An outcome as it was read.
+pub(super) fn outcome(read: Outcome) -> TaskOutcome {
+    let (kind, json) = match read {
         Outcome::Result(json) => (Kind::Result, json),
         Outcome::Error(json) => (Kind::Error, json),
     };

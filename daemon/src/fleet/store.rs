@@ -6,12 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ceased_core::ids::TaskId;
-use ceased_core::tasks::durable::StoreWrite;
+use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome};
 use ceased_core::tasks::shared::{SharedLimit, Verdict};
 use ceased_fleet::PostgresTable;
 use ceased_fleet::contract::{
-    self, Committed, Failure, FleetWrite, Found, Limit, Resolved, SharedTable as _, TaskRow,
-    Version, Wanted,
+    self, Committed, Failure, FleetWrite, Found, Limit, Outcome, Resolved, SharedTable as _,
+    TaskRow, Version, Wanted,
 };
 use crossbeam_channel::Sender;
 
@@ -271,14 +271,33 @@ impl FleetStore {
 
     /// The end that was there already, with its outcome.
     fn overtaken(&mut self, row: TaskRow) -> Option<Verdict> {
-        let wanted = Wanted::Outcome { task: row.id, viewer: row.identity.clone() };
-        let found = self.table.fetch(&[wanted], self.deadline());
-        let outcome = found.unwrap_or_default().into_iter().find_map(|found| match found {
-            Found::Outcome(outcome) => outcome,
-            Found::Task(_) | Found::Tasks(_) | Found::Inbox(_) => None,
-        });
+        let outcome = self.outcome_of(&row).unwrap_or_default();
         let record = records::record(row, outcome, &self.options.names)?;
         Some(Verdict::Overtaken(Box::new(record)))
+    }
+
+    fn outcome_of(&mut self, row: &TaskRow) -> Result<Option<Outcome>, Failure> {
+        let wanted = Wanted::Outcome { task: row.id, viewer: row.identity.clone() };
+        let found = self.table.fetch(&[wanted], self.deadline())?;
+        Ok(found.into_iter().find_map(|found| match found {
+            Found::Outcome(outcome) => outcome,
+            Found::Task(_) | Found::Tasks(_) | Found::Inbox(_) => None,
+        }))
+    }
+
+    /// The outcome of a task whose end was read without it.
+    pub(crate) fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
+        // Every version is newer than none.
+        let wanted = Wanted::Changed(vec![(key.task, Version(0))]);
+        let found = self.table.fetch(&[wanted], self.deadline());
+        let found = found.map_err(|failure| self.failed(failure))?;
+        let row = found.into_iter().find_map(|found| match found {
+            Found::Tasks(rows) => rows.into_iter().next(),
+            Found::Task(_) | Found::Outcome(_) | Found::Inbox(_) => None,
+        });
+        let Some(row) = row else { return Ok(None) };
+        let outcome = self.outcome_of(&row).map_err(|failure| self.failed(failure))?;
+        Ok(outcome.map(records::outcome))
     }
 
     /// Renews the lease, ends nodes that were lost, and deletes tasks whose time is over.

@@ -49,9 +49,8 @@ impl Backing {
     pub(super) fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
         match self {
             Self::Own(store) => store.load(key),
-            // Outcomes come with the answers to questions.
             #[cfg(feature = "fleet")]
-            Self::Shared(_) => Ok(None),
+            Self::Shared(fleet) => fleet.load(key),
         }
     }
 
