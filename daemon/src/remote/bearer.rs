@@ -15,6 +15,10 @@ const LAST_PART: u32 = 5;
 /// Wait before the next attempt to renew a token that could not be.
 const AGAIN: Duration = Duration::from_secs(10);
 
+/// Least time between two tokens that a server refuses: one that refuses each costs its
+/// authorization server no request for each call.
+const REFUSED_EVERY: Duration = Duration::from_millis(100);
+
 /// Number of a token of a server: each new one has another.
 pub(crate) type TokenNumber = u64;
 
@@ -29,6 +33,8 @@ struct State {
     expires: Option<Instant>,
     renewal: Option<Instant>,
     phase: Phase,
+    /// When the latest token was refused.
+    refused: Option<Instant>,
     lack: Option<Lack>,
 }
 
@@ -109,7 +115,9 @@ impl Bearer {
             Phase::Sourceless => false,
             Phase::Unasked | Phase::Asked => true,
             Phase::Answered(_) if state.number != refused => true,
+            Phase::Answered(_) if state.refused.is_some_and(|at| now < at + REFUSED_EVERY) => false,
             Phase::Answered(again) if again <= now => {
+                state.refused = Some(now);
                 // It is of no use any more, whatever its time of expiry.
                 state.expires = Some(now);
                 true
@@ -204,6 +212,19 @@ mod tests {
         assert_eq!(bearer.need(start + 100 * SECOND), Need::Wait, "until it is over");
         give(&bearer, "b", None, soon);
         assert_eq!(bearer.header(), (Some("Bearer b".into()), 2));
+    }
+
+    #[test]
+    fn server_that_refuses_every_token_has_few_asked_for() {
+        let start = Instant::ZERO;
+        let bearer = Bearer::new(true);
+        let _ = bearer.begin(start);
+        give(&bearer, "a", None, start);
+        assert!(bearer.may_improve(1, start));
+        let _ = bearer.begin(start);
+        give(&bearer, "b", None, start);
+        assert!(!bearer.may_improve(2, start) && bearer.may_improve(1, start));
+        assert!(bearer.may_improve(2, start + REFUSED_EVERY));
     }
 
     #[test]
