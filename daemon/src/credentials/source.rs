@@ -223,6 +223,8 @@ impl Logins {
             let why = format!("the login has expired, and cannot be renewed: {}", again());
             return Err(NoToken::Refused(why));
         };
+        // A full disk is found before the refresh token, which often serves once, is used up.
+        file.write(&login).map_err(|why| failed(format!("cannot keep new tokens: {why}")))?;
         let (secret, in_form) = (login.client_secret.as_deref(), login.secret_in_form);
         let client = Client { id: &login.client_id, secret, in_form };
         let fields = [
