@@ -56,6 +56,8 @@ pub mod fuzzing;
 mod host_files;
 mod http;
 mod ids;
+#[cfg(feature = "tls")]
+mod issuer_metadata;
 mod json_text;
 mod mcp_headers;
 #[cfg(feature = "cli")]

@@ -2,12 +2,12 @@
 //! authorization server (RFC 8414, OpenID Connect Discovery).
 
 use ceased_transports::http::client::{Place, Url};
-use ceased_transports::tls::TlsConfig;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::challenge::{self, Challenge};
 use super::reach::Reach;
+use crate::issuer_metadata::metadata_urls;
 use crate::web::{Fetch, HttpServer};
 
 /// A request that a server answers with its challenge, if it wants a token.
@@ -71,7 +71,7 @@ pub(crate) fn discover(url: &str, reach: &Reach) -> Result<Found, String> {
     };
     let origin = format!("{}://{}", if *is_tls { "https" } else { "http" }, parsed.authority);
     let path = parsed.target.split('?').next().unwrap_or_default().trim_end_matches('/');
-    let challenge = knock(url, *is_tls, reach)?;
+    let challenge = knock(url, reach)?;
     let places = match &challenge.resource_metadata {
         Some(place) => vec![place.clone()],
         None => {
@@ -104,14 +104,8 @@ pub(crate) fn discover(url: &str, reach: &Reach) -> Result<Found, String> {
 }
 
 /// The challenge of a server that is asked without a token.
-fn knock(url: &str, is_tls: bool, reach: &Reach) -> Result<Challenge, String> {
-    let tls = match (&reach.ca_file, is_tls) {
-        (_, false) => None,
-        (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
-        (None, true) => Some(TlsConfig::with_system_roots()),
-    };
-    let tls = tls.transpose().map_err(|why| why.to_string())?;
-    let server = HttpServer::at(url, tls).map_err(|why| format!("{url:?} {why}"))?;
+fn knock(url: &str, reach: &Reach) -> Result<Challenge, String> {
+    let server = HttpServer::trusting(url, reach.ca_file.as_deref())?;
     let headers =
         [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     let until = std::time::Instant::now() + KNOCK_WITHIN;
@@ -139,17 +133,8 @@ fn covers(resource: &str, url: &Url, is_tls: bool) -> bool {
 
 /// The metadata of an authorization server; `None` if it has none.
 fn metadata(issuer: &str, reach: &Reach) -> Result<Option<AuthorizationServer>, String> {
-    let parsed = Url::parse(issuer).map_err(|why| format!("{issuer:?} {why}"))?;
-    let path = parsed.target.trim_end_matches('/');
     let whole = issuer.trim_end_matches('/');
-    let origin = whole.strip_suffix(path).unwrap_or(whole);
-    let mut places = vec![
-        format!("{origin}/.well-known/oauth-authorization-server{path}"),
-        format!("{origin}/.well-known/openid-configuration{path}"),
-    ];
-    if !path.is_empty() {
-        places.push(format!("{whole}/.well-known/openid-configuration"));
-    }
+    let places = metadata_urls(issuer);
     let Some(found) = first::<AuthorizationServer>(&places, reach)? else { return Ok(None) };
     if found.issuer.trim_end_matches('/') != whole {
         return Err(format!(

@@ -1,13 +1,12 @@
 //! Requests to authorization servers: their URLs come from servers, so they lead neither to plain
 //! HTTP nor into a private network, unless the server by URL itself is there (REM-05).
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ceased_transports::http::client::{Place, Url};
-use ceased_transports::tls::TlsConfig;
 
+use crate::safe_url::{is_local_authority, is_safe_url};
 use crate::web::{Fetch, Fetched, HttpServer};
 
 /// Bytes of an answer that are read.
@@ -29,30 +28,17 @@ impl Reach {
     pub(crate) fn of(url: &Url, ca_file: Option<PathBuf>, allow_private: bool) -> Self {
         let is_local = match &url.place {
             Place::Unix(_) => true,
-            Place::Tcp { host, .. } => is_local_name(host),
+            Place::Tcp { .. } => is_local_authority(&url.authority),
         };
         Self { ca_file, private: allow_private || is_local }
     }
 
     /// The server with this URL.
     pub(super) fn server(&self, url: &str) -> Result<HttpServer, String> {
-        let parsed = Url::parse(url).map_err(|why| format!("{url:?} {why}"))?;
-        let is_tls = match &parsed.place {
-            Place::Unix(_) => return Err(format!("{url:?} must begin with https://")),
-            Place::Tcp { is_tls, host, .. } => {
-                if !(*is_tls || self.private && is_local_name(host)) {
-                    return Err(format!("{url:?} must begin with https://"));
-                }
-                *is_tls
-            }
-        };
-        let tls = match (&self.ca_file, is_tls) {
-            (_, false) => None,
-            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
-            (None, true) => Some(TlsConfig::with_system_roots()),
-        };
-        let tls = tls.transpose().map_err(|why| why.to_string())?;
-        let server = HttpServer::at(url, tls).map_err(|why| format!("{url:?} {why}"))?;
+        if !is_safe_url(url) || !(self.private || url.starts_with("https:")) {
+            return Err(format!("{url:?} must begin with https://"));
+        }
+        let server = HttpServer::trusting(url, self.ca_file.as_deref())?;
         Ok(if self.private { server } else { server.in_public() })
     }
 
@@ -80,12 +66,6 @@ impl Reach {
         let fetch = Fetch { method, headers, body, body_bytes: ANSWER_BYTES_MAX, until };
         fetch.from(&server).map_err(|why| format!("{url}: {why}"))
     }
-}
-
-/// Whether a host is this machine, or an address that is written out.
-fn is_local_name(host: &str) -> bool {
-    let is_loopback_name = host == "localhost" || host.ends_with(".localhost");
-    is_loopback_name || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// A form of these fields (`application/x-www-form-urlencoded`).

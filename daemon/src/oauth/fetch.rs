@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ceased_transports::tls::TlsConfig;
 use serde_json::Value;
 
 use super::key_set::KeySet;
+use crate::issuer_metadata::metadata_urls;
 use crate::owned_file::{self, Secrecy};
 use crate::safe_url::is_safe_url;
 use crate::web::{Fetch, HttpServer};
@@ -45,24 +45,6 @@ impl Source {
     }
 }
 
-/// URLs of the metadata of an issuer: OpenID Connect behind its path, RFC 8414 before it, and
-/// OpenID Connect before it.
-fn metadata_urls(issuer: &str) -> Vec<String> {
-    let whole = issuer.trim_end_matches('/');
-    let (scheme, rest) = whole.split_once("://").unwrap_or(("https", whole));
-    let (host, path) = rest
-        .split_once('/')
-        .map_or((rest, String::new()), |(host, path)| (host, format!("/{path}")));
-    let (oidc, oauth) = ("openid-configuration", "oauth-authorization-server");
-    let mut urls = vec![
-        format!("{whole}/.well-known/{oidc}"),
-        format!("{scheme}://{host}/.well-known/{oauth}{path}"),
-        format!("{scheme}://{host}/.well-known/{oidc}{path}"),
-    ];
-    urls.dedup();
-    urls
-}
-
 /// The URL of the key set of an issuer.
 fn keys_of(issuer: &str) -> Result<String, String> {
     let mut failure = String::new();
@@ -95,9 +77,7 @@ fn read_set(url: &str) -> Result<KeySet, String> {
 
 /// The body at a URL. Redirects are not followed.
 fn get(url: &str) -> Result<Vec<u8>, String> {
-    let tls = url.starts_with("https:").then(TlsConfig::with_system_roots);
-    let tls = tls.transpose().map_err(|why| why.to_string())?;
-    let server = HttpServer::at(url, tls).map_err(|why| why.to_string())?;
+    let server = HttpServer::trusting(url, None)?;
     let headers = [("accept", "application/json")];
     let until = Instant::now() + TIMEOUT;
     let (headers, body_bytes) = (&headers, DOCUMENT_BYTES_MAX);
@@ -106,26 +86,5 @@ fn get(url: &str) -> Result<Vec<u8>, String> {
     match fetched.head.status {
         200 => Ok(fetched.body),
         status => Err(format!("it answers with {status}")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn metadata_of_an_issuer_have_their_places() {
-        assert_eq!(
-            metadata_urls("https://a.example/realms/x"),
-            [
-                "https://a.example/realms/x/.well-known/openid-configuration",
-                "https://a.example/.well-known/oauth-authorization-server/realms/x",
-                "https://a.example/.well-known/openid-configuration/realms/x",
-            ]
-        );
-        assert_eq!(
-            metadata_urls("https://a.example/")[1],
-            "https://a.example/.well-known/oauth-authorization-server"
-        );
     }
 }

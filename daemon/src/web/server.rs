@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Instant;
 
 use ceased_client::io::poll;
@@ -43,6 +44,20 @@ impl HttpServer {
     /// The server with this URL.
     pub(crate) fn at(url: &str, tls: Option<TlsConfig>) -> Result<Self, UrlError> {
         Ok(Self { url: Url::parse(url)?, tls, private: true })
+    }
+
+    /// The server with this URL, verified against the authorities of the system or of a file.
+    ///
+    /// # Errors
+    /// Why it cannot be one.
+    pub(crate) fn trusting(url: &str, ca_file: Option<&Path>) -> Result<Self, String> {
+        let tls = match (ca_file, url.starts_with("https:")) {
+            (_, false) => None,
+            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
+            (None, true) => Some(TlsConfig::with_system_roots()),
+        };
+        let tls = tls.transpose().map_err(|why| why.to_string())?;
+        Self::at(url, tls).map_err(|why| format!("{url:?} {why}"))
     }
 
     /// The same server, which must not be in a private network (REM-05).

@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use ceased_transports::http::client::check_header;
-use ceased_transports::tls::TlsConfig;
 
 use crate::config::Otlp;
 use crate::owned_file::{self, Secrecy};
@@ -27,15 +26,8 @@ impl Collector {
     /// # Errors
     /// Why it cannot be used, without a secret.
     pub(crate) fn of(policy: &Otlp) -> Result<Self, String> {
-        let endpoint = &policy.endpoint;
-        let url = url_of(endpoint);
-        let tls = match (&policy.ca_file, endpoint.starts_with("https:")) {
-            (_, false) => None,
-            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
-            (None, true) => Some(TlsConfig::with_system_roots()),
-        };
-        let tls = tls.transpose().map_err(|why| why.to_string())?;
-        let server = HttpServer::at(&url, tls).map_err(|why| format!("{endpoint:?} {why}"))?;
+        let url = url_of(&policy.endpoint);
+        let server = HttpServer::trusting(&url, policy.ca_file.as_deref())?;
         let mut headers = vec![("content-type".to_owned(), "application/json".to_owned())];
         if let Some(path) = &policy.headers_file {
             let failed = |why: String| format!("{}: {why}", path.display());
