@@ -414,7 +414,7 @@ impl Gateway<'_> {
         let Some(mut instance) = self.upstreams.instances.remove(&id) else { return };
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         self.timers.disarm(&mut instance.reading.timer, Timer::Lists(id));
-        self.upstreams.elicited.retain(|(of, _), _| *of != id);
+        self.upstreams.elicited.remove(&id);
         let name = instance.server.name.clone();
         let error = self.death(&instance, status, stderr);
         let again = instance.starts_again || is_blamed;

@@ -28,8 +28,10 @@ use crate::upstream::table::{Key, Progress};
 const ELICITED: &str = "notifications/elicitation/complete";
 /// Error of a call that wants elicitations by URL first.
 const URL_ELICITATION_REQUIRED: i64 = -32042;
-/// Elicitations by URL that are remembered at most; the oldest one is forgotten.
-const ELICITED_MAX: usize = 4096;
+/// Elicitations by URL that are remembered of an instance at most; the oldest one is forgotten.
+const ELICITED_MAX: usize = 256;
+/// Bytes of the longest name of an elicitation that is remembered.
+const ELICITED_BYTES: usize = 1024;
 /// Beginning of the progress tokens for requests of servers.
 const TOKEN: &str = "ceased-question-";
 
@@ -103,9 +105,7 @@ impl Gateway<'_> {
             self.start_eager();
         }
         for (to, frame) in core::mem::take(&mut self.upstreams.passing) {
-            if self.outbox.connection(to).is_some() {
-                self.outbox.send(to, |json| _ = json.raw(&frame));
-            }
+            self.notify(to, &frame);
         }
     }
 
@@ -136,12 +136,12 @@ impl Gateway<'_> {
         }
     }
 
-    /// Sends a notification to a client, unless it does not read.
-    pub(super) fn notify(&mut self, client: ConnId, frame: &str) {
+    /// Sends a notification to a client or a server, unless it does not read.
+    pub(super) fn notify(&mut self, to: ConnId, frame: &str) {
         let room = self.settings.limits.write_buffer_bytes;
-        let peer = self.outbox.connection(client);
+        let peer = self.outbox.connection(to);
         if peer.is_some_and(|peer| peer.send_queue.len() < room) {
-            self.outbox.send(client, |json| _ = json.raw(frame));
+            self.outbox.send(to, |json| _ = json.raw(frame));
         }
     }
 
@@ -168,15 +168,22 @@ impl Gateway<'_> {
     /// The client that was asked for an elicitation by URL, which is over now.
     fn elicited(&mut self, id: InstanceId, method: &str, params: &str) -> Option<ConnId> {
         let elicitation = text_member(params, "elicitationId").filter(|_| method == ELICITED)?;
-        let client = self.upstreams.elicited.remove(&(id, elicitation))?;
+        let of = self.upstreams.elicited.get_mut(&id)?;
+        let at = of.iter().position(|(name, _)| *name == elicitation)?;
+        let (_, client) = of.remove(at)?;
         self.outbox.connections().contains_key(&client).then_some(client)
     }
 
     fn note_elicitation(&mut self, id: InstanceId, elicitation: Box<str>, client: ConnId) {
-        if self.upstreams.elicited.len() >= ELICITED_MAX {
-            self.upstreams.elicited.pop_first();
+        if elicitation.len() > ELICITED_BYTES {
+            return;
         }
-        self.upstreams.elicited.insert((id, elicitation), client);
+        let of = self.upstreams.elicited.entry(id).or_default();
+        of.retain(|(name, _)| *name != elicitation);
+        if of.len() >= ELICITED_MAX {
+            of.pop_front();
+        }
+        of.push_back((elicitation, client));
     }
 
     /// A server asks a client to visit a URL: that client is told of the end.
@@ -208,7 +215,12 @@ impl Gateway<'_> {
 
     /// The params of a request of a server with a progress token of ours, if the server wants
     /// progress.
-    pub(super) fn with_token(&mut self, reply: &Reply, asked: &str, passed: String) -> String {
+    pub(super) fn with_token(
+        &mut self,
+        reply: &Reply,
+        (asked, client): (&str, Option<ConnId>),
+        passed: String,
+    ) -> String {
         let token = member(asked, "_meta").and_then(|meta| member(meta, "progressToken"));
         // A token of ours names the call that the request is about.
         let is_ours = |token: &&str| {
@@ -223,8 +235,8 @@ impl Gateway<'_> {
         self.upstreams.progress.retain(|_, of| is_open(of.conn, &of.request));
         self.upstreams.last_progress += 1;
         let number = self.upstreams.last_progress;
-        let progress =
-            Progress { conn: reply.conn, request: reply.id.clone(), token: token.into() };
+        let (request, token) = (reply.id.clone(), token.into());
+        let progress = Progress { conn: reply.conn, request, token, client };
         self.upstreams.progress.insert(number, progress);
         let meta = member(&passed, "_meta").unwrap_or("{}");
         let meta = with_member(meta, "progressToken", &format!("\"{TOKEN}{number}\""));
@@ -235,7 +247,7 @@ impl Gateway<'_> {
     /// False if it is about neither.
     pub(crate) fn on_progress(&mut self, conn: ConnId, params: &Params<'_>) -> bool {
         let Some(token) = member(params.get(), "progressToken") else { return false };
-        if self.on_question_progress(token, params.get()) {
+        if self.on_question_progress(conn, token, params.get()) {
             return true;
         }
         let Some(id) = CallId::read(token) else { return false };
@@ -249,18 +261,19 @@ impl Gateway<'_> {
         true
     }
 
-    fn on_question_progress(&mut self, token: &str, params: &str) -> bool {
+    fn on_question_progress(&mut self, from: ConnId, token: &str, params: &str) -> bool {
         let Some(text) = text_of(token) else { return false };
         let Some(number) = text.strip_prefix(TOKEN).and_then(|it| it.parse().ok()) else {
             return false;
         };
         if let Some(of) = self.upstreams.progress.get(&number)
+            && of.client == Some(from)
             && let Some(connection) = self.outbox.connection(of.conn)
             && connection.requests.contains(&of.request)
         {
             let params = with_member(params, "progressToken", &of.token);
             let (to, frame) = (of.conn, notification("notifications/progress", Some(&params)));
-            self.outbox.send(to, |json| _ = json.raw(&frame));
+            self.notify(to, &frame);
         }
         true
     }

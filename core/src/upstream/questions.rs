@@ -82,7 +82,16 @@ impl Gateway<'_> {
         };
         let with_task = member(text, "task").is_some() && shown.is_some_and(augments);
         let passed = params_for_other_hop(text, None, is_known && !with_task);
-        let passed = self.with_token(&reply, text, passed);
+        let cause = shown.filter(|_| !is_known || with_task).map_or(cause, Cause::Client);
+        let asked = match &cause {
+            Cause::Job(job) => self.jobs.get(*job).map(|job| job.conn),
+            Cause::Client(client) => Some(*client),
+            Cause::Unknown => None,
+        };
+        if let Some(client) = asked {
+            self.note_question(id, (method, text), client);
+        }
+        let passed = self.with_token(&reply, (text, asked), passed);
         let is_left_out = passed == "{}" && (is_known || params.is_none());
         let request = OutgoingRequest {
             key: None,
@@ -91,17 +100,9 @@ impl Gateway<'_> {
             answer_timeout: None,
             task: None,
         };
-        let by_client =
-            |cause| shown.filter(|_| !is_known || with_task).map_or(cause, Cause::Client);
-        match by_client(cause) {
-            Cause::Job(job) => {
-                if let Some(client) = self.jobs.get(job).map(|job| job.conn) {
-                    self.note_question(id, (method, text), client);
-                }
-                self.ask_for_job(reply, job, request);
-            }
+        match cause {
+            Cause::Job(job) => self.ask_for_job(reply, job, request),
             Cause::Client(client) => {
-                self.note_question(id, (method, text), client);
                 if let Some((reply, request)) = self.hold_question(reply, client, request) {
                     self.ask_client(reply, client, request);
                 }

@@ -48,8 +48,9 @@ pub(crate) struct Upstreams {
     /// Requests of servers that were passed to the only client of an instance: the connection and the
     /// id of the server's request, by the request to the client.
     pub(crate) asked: BTreeMap<(ConnId, CallId), (ConnId, RequestId)>,
-    /// Clients that were asked to visit a URL, by the instance and its name for the elicitation.
-    pub(crate) elicited: BTreeMap<(InstanceId, Box<str>), ConnId>,
+    /// Clients that were asked to visit a URL, oldest first, with the instance's name for the
+    /// elicitation.
+    pub(crate) elicited: BTreeMap<InstanceId, VecDeque<(Box<str>, ConnId)>>,
     /// Requests of servers that want progress, by the number in their tokens.
     pub(crate) progress: BTreeMap<u64, Progress>,
     pub(crate) last_progress: u64,
@@ -88,6 +89,8 @@ pub(crate) struct Progress {
     pub(crate) request: RequestId,
     /// The token of the server, as JSON text.
     pub(crate) token: Box<str>,
+    /// The client that was asked, which alone tells of progress.
+    pub(crate) client: Option<ConnId>,
 }
 
 /// A session or a subscription that is told of updates of a resource.

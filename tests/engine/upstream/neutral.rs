@@ -193,6 +193,82 @@ fn unknown_request_of_a_server_is_passed() {
     kit.silent(client);
 }
 
+/// Progress with a server's request is that of the client that was asked, and of no other.
+#[test]
+fn progress_of_another_client_is_not_passed() {
+    let (mut kit, client, upstream, ..) = begun(wrapped(), &identity());
+    let other = kit.open();
+    kit.send(upstream, &request(3, "vendor/ask", &json!({"_meta": {"progressToken": 5}})));
+    let token = kit.one(client)["params"]["_meta"]["progressToken"].clone();
+    let progress = note("notifications/progress", &json!({"progressToken": token, "progress": 1}));
+    kit.send(other, &progress);
+    kit.silent(upstream);
+    kit.send(client, &progress);
+    assert_eq!(kit.one(upstream)["params"]["progressToken"], 5);
+}
+
+/// Notifications and progress for a server that does not read take no more than its send buffer.
+#[test]
+fn messages_for_a_server_that_does_not_read_are_bounded() {
+    let (mut kit, client, upstream, ..) = begun(wrapped(), &identity());
+    kit.send(upstream, &request(3, "vendor/ask", &json!({"_meta": {"progressToken": 5}})));
+    let token = kit.one(client)["params"]["_meta"]["progressToken"].clone();
+    let room = ceased_core::Limits::default().write_buffer_bytes;
+    let pad = "x".repeat(room / 8);
+    let notes = [
+        note("notifications/vendor", &json!({"pad": pad})),
+        note("notifications/progress", &json!({"progressToken": token, "pad": pad})),
+    ];
+    for note in notes {
+        for _ in 0..20 {
+            kit.send(client, &note);
+        }
+        let sent: usize = kit.read(upstream).iter().map(|it| it.to_string().len()).sum();
+        assert!(sent > room && sent < room + room / 4, "{sent} of {room}");
+    }
+}
+
+/// Elicitations that a server never ends push out only its own, oldest first.
+#[test]
+fn elicitations_of_a_server_are_bounded() {
+    let of = |name| UpstreamServer {
+        revision: Revision::Session,
+        share: shared().share,
+        ..server(name)
+    };
+    let mut kit = Kit::new(vec![of("a"), of("b")]);
+    let (ann, bob) = (kit.open(), kit.open());
+    kit.send(ann, &json!({"jsonrpc": "2.0", "id": 0, "method": "tools/list"}));
+    let upstreams: Vec<ConnId> = kit.starts().into_iter().map(|id| kit.started(id)).collect();
+    for (upstream, name) in upstreams.iter().zip(["of_a", "of_b"]) {
+        kit.handshake(*upstream, &[tool(name)]);
+    }
+    kit.read(ann);
+    for (upstream, name, count) in [(upstreams[0], "of_a", 1), (upstreams[1], "of_b", 5000)] {
+        kit.send(ann, &super::kit::call(&json!(name), name));
+        let asked = kit.one(upstream);
+        let names: Vec<Value> = (0..count)
+            .map(|n| json!({"mode": "url", "elicitationId": format!("{n:04}")}))
+            .collect();
+        let error = json!({"code": -32042, "message": "visit", "data": {"elicitations": names}});
+        kit.send(upstream, &json!({"jsonrpc": "2.0", "id": asked["id"], "error": error}));
+        kit.read(ann);
+    }
+    let over = |id: &str| note("notifications/elicitation/complete", &json!({"elicitationId": id}));
+    for (upstream, id, is_told) in [
+        (0, "0000", true),
+        (1, "0000", false),
+        (1, "4743", false),
+        (1, "4744", true),
+        (1, "4999", true),
+    ] {
+        kit.send(upstreams[upstream], &over(id));
+        let told = kit.read(ann);
+        assert_eq!(told, if is_told { vec![over(id)] } else { Vec::new() }, "{upstream} {id}");
+    }
+    kit.silent(bob);
+}
+
 /// UPS-17: a server may ask its client for a task of the client's own, and follow it.
 #[test]
 fn task_of_the_client_is_between_it_and_the_server() {
