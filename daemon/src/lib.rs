@@ -64,10 +64,6 @@ mod mcp_headers;
 mod oauth;
 mod owned_file;
 mod peer_identity;
-mod printable;
-mod private_address;
-#[cfg(feature = "cli")]
-pub mod probe;
 mod process_ids;
 pub mod record;
 mod remote;
@@ -133,7 +129,5 @@ mod trust_store;
 pub mod tools;
 
 pub mod observability;
-#[cfg(feature = "tls")]
-mod web;
 #[cfg(feature = "cli")]
 pub mod wrap;

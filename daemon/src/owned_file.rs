@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::accounts;
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// Maximum number of symbolic links on a path, as in the kernel.
 const LINKS_MAX: usize = 40;

@@ -178,6 +178,11 @@ fn fleet_has_no_import_circle() {
     assert_layered("daemon/fleet/src/");
 }
 
+#[test]
+fn probe_has_no_import_circle() {
+    assert_layered("daemon/probe/src/");
+}
+
 /// Modules of the daemon whose own file holds the types of its children. Names of its children in
 /// such a file do not count as imports.
 const PARENTS: [&str; 2] = ["cli", "config"];

@@ -43,11 +43,15 @@ pub mod fake;
 #[doc(hidden)]
 pub mod io;
 mod message;
+pub mod printable;
+pub mod private_address;
 mod task;
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod wait;
+#[cfg(feature = "web")]
+pub mod web;
 mod wire;
 
 pub use call_id::CallId;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use crate::accounts;
 use crate::config::Config;
 use crate::daemon::servers::KnownServers;
-use crate::printable::clean;
 use crate::tools::catalog;
+use ceased_client::printable::clean;
 
 /// A caller that is not there.
 pub(super) struct ImaginedCaller {

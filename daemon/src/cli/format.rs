@@ -8,9 +8,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{Exit, Failure, Io};
-pub(super) use crate::printable::clean;
-pub(super) use crate::printable::clean_lines;
 use ceased_client::RpcError;
+pub(super) use ceased_client::printable::clean;
+pub(super) use ceased_client::printable::clean_lines;
 
 /// The first line of a text, with a mark if there are more.
 pub(super) fn first_line(text: &str) -> String {

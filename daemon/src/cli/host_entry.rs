@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{Exit, Failure};
 use crate::host_files::{Entry, HostFileError};
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// Failure of a command that reads a host's file.
 pub(super) fn failure(path: &Path, error: &HostFileError) -> Failure {

@@ -10,7 +10,7 @@ use super::host_entry::{failure, label};
 use super::{Exit, Failure, Io, format};
 use crate::config::Config;
 use crate::host_files::{Base, Entry, Format, HostFile, ServerTable, entries, tables};
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// Runs the command.
 pub(super) fn import(args: &ImportArgs, io: &mut Io<'_>) -> Result<Exit, Failure> {

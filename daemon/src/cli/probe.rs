@@ -8,7 +8,7 @@ use std::path::Path;
 use super::format::clean;
 use super::probe_args::{ProbeArgs, ProbeServerArgs};
 use super::{Backend, Exit, Failure, Io, discover, probe_report, probe_text};
-use crate::probe::{self, About, Baseline, Findings};
+use ceased_probe::{self as probe, About, Baseline, Findings};
 
 /// Names of tools that a message lists.
 const NAMES_MAX: usize = 50;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::argument_values::duration;
 use crate::config::units::parse_size;
-use crate::probe;
+use ceased_probe as probe;
 
 /// `probe`.
 #[derive(Debug, Args)]

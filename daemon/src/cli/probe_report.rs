@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::probe_text::baseline;
-use crate::printable::{clean, is_steering};
-use crate::probe::{Checked, Findings, Verdict};
+use ceased_client::printable::{clean, is_steering};
+use ceased_probe::{Checked, Findings, Verdict};
 
 /// A text in XML; characters that XML cannot have are replaced.
 fn xml(text: &str) -> String {
@@ -158,7 +158,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::probe::{About, Finding, Group};
+    use ceased_probe::{About, Finding, Group};
 
     fn findings(evidence: &str) -> Findings {
         let finding =

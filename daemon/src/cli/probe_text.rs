@@ -7,7 +7,7 @@ use super::Io;
 use super::format::clean;
 use super::table::{Cell, Table, has_colours, paint};
 use super::view::Tone;
-use crate::probe::{Checked, Findings, Verdict};
+use ceased_probe::{Checked, Findings, Verdict};
 
 /// Unknown checks with one reason that are worth a line of their own.
 const APART_MAX: usize = 2;

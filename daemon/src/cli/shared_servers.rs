@@ -11,7 +11,7 @@ use super::written_file::Written;
 use super::{Backend, DaemonLocation, Exit, Failure};
 use crate::config::{Config, Environment};
 use crate::host_files::{Base, Binary, Format, HostFile, Outcome, entries, share, tables};
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// Beginning of a configuration that this command makes.
 const HEADING: &str = "# Written by `ceased adopt --shared`. `ceased check` shows the commands; the \

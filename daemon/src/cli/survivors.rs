@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::view::Status;
-use crate::printable::clean;
+use ceased_client::printable::clean;
 use ceased_process::Process;
 
 /// Time in which killed processes disappear, and those of a guard that has outlived its daemon.

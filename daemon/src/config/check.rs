@@ -10,7 +10,7 @@ use super::discover::Environment;
 use super::error::{Problem, did_you_mean, line_of};
 use super::units::{parse_duration, parse_size, show_duration, show_size};
 use super::values;
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// A key and its table, as named in messages.
 #[derive(Debug, Clone, Copy)]

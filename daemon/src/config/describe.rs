@@ -12,8 +12,8 @@ use super::{
     CommandTool, Config, Daemon, Keeping, Level, Listen, OAuth, OnDisconnect, OnTtl, Output,
     RecordCalls, Run, RunAs, Tool, Users,
 };
-use crate::printable::clean;
 use crate::store::Damaged;
+use ceased_client::printable::clean;
 use ceased_process::Isolation;
 
 impl Listen {

@@ -101,7 +101,7 @@ pub(super) fn shown(text: &str) -> String {
 
 /// The known name most similar to `name`.
 #[cfg(feature = "config")]
-pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     // Up to a third of the letters may differ.
     let tolerated = (name.chars().count() / 3).max(1);
     known

@@ -92,8 +92,6 @@ pub(crate) use defaults::{
 };
 pub use discover::Environment;
 pub use env_file::EnvFile;
-#[cfg(feature = "config")]
-pub(crate) use error::nearest;
 pub use error::{ConfigError, Problem};
 pub use fleet::{Durability, Fleet, OnEngineLoss};
 pub use oauth::{Jwks, OAuth, TlsFiles};

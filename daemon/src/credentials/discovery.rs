@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::challenge::{self, Challenge};
 use super::reach::Reach;
 use crate::issuer_metadata::metadata_urls;
-use crate::web::{Fetch, HttpServer};
+use ceased_client::web::{Fetch, HttpServer};
 
 /// A request that a server answers with its challenge, if it wants a token.
 const KNOCK: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"ceased","version":"0"}}}"#;

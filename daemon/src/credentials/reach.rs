@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ceased_transports::http::client::{Place, Url};
 
 use crate::safe_url::{is_local_authority, is_safe_url};
-use crate::web::{Fetch, Fetched, HttpServer};
+use ceased_client::web::{Fetch, Fetched, HttpServer};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;

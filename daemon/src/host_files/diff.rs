@@ -9,7 +9,7 @@ use super::entry::entries_of;
 use super::error::HostFileError;
 use super::reader::parse;
 use super::secrets::{SHOWN, hidden};
-use crate::printable::clean;
+use ceased_client::printable::clean;
 
 /// Lines shown before and after a change.
 const CONTEXT: usize = 3;

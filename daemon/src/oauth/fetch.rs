@@ -9,7 +9,7 @@ use super::key_set::KeySet;
 use crate::issuer_metadata::metadata_urls;
 use crate::owned_file::{self, Secrecy};
 use crate::safe_url::is_safe_url;
-use crate::web::{Fetch, HttpServer};
+use ceased_client::web::{Fetch, HttpServer};
 
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);

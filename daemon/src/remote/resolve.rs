@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::private_address::is_private;
+use ceased_client::private_address::is_private;
 
 /// Look-ups at once: each may take as long as the system's resolver does.
 const LOOKUPS_MAX: usize = 64;

@@ -6,7 +6,7 @@ use ceased_transports::http::client::check_header;
 
 use crate::config::Otlp;
 use crate::owned_file::{self, Secrecy};
-use crate::web::{Fetch, HttpServer};
+use ceased_client::web::{Fetch, HttpServer};
 
 /// Bytes of a file of headers.
 const FILE_BYTES_MAX: u64 = 64 * 1024;

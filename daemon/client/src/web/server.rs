@@ -1,0 +1,128 @@
+//! The place of a server, and connections to it.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::io::poll;
+use ceased_transports::http::client::{ClientRequest, Place, RequestError, Url, UrlError};
+use ceased_transports::tls::{Tls, TlsConfig};
+use ceased_transports::{Socket, Transport};
+use rustix::event::{PollFd, PollFlags};
+
+use super::connect;
+
+/// A connection to a server: a socket, below TLS or not.
+pub trait Wire: Transport + AsFd {
+    /// Whether bytes that it holds wait for room.
+    fn wants_room(&self) -> bool;
+}
+
+impl Wire for Socket {
+    fn wants_room(&self) -> bool {
+        false
+    }
+}
+
+impl Wire for Tls<Socket> {
+    fn wants_room(&self) -> bool {
+        self.wants_room()
+    }
+}
+
+/// A server over HTTP.
+#[derive(Debug, Clone)]
+pub struct HttpServer {
+    url: Url,
+    tls: Option<TlsConfig>,
+    /// Whether addresses of private networks are permitted.
+    private: bool,
+}
+
+impl HttpServer {
+    /// The server with this URL.
+    pub fn at(url: &str, tls: Option<TlsConfig>) -> Result<Self, UrlError> {
+        Ok(Self { url: Url::parse(url)?, tls, private: true })
+    }
+
+    /// The server with this URL, verified against the authorities of the system or of a file.
+    ///
+    /// # Errors
+    /// Why it cannot be one.
+    pub fn trusting(url: &str, ca_file: Option<&Path>) -> Result<Self, String> {
+        let tls = match (ca_file, url.starts_with("https:")) {
+            (_, false) => None,
+            (Some(file), true) => Some(TlsConfig::with_ca_file(file)),
+            (None, true) => Some(TlsConfig::with_system_roots()),
+        };
+        let tls = tls.transpose().map_err(|why| why.to_string())?;
+        Self::at(url, tls).map_err(|why| format!("{url:?} {why}"))
+    }
+
+    /// The same server, which must not be in a private network (REM-05).
+    pub fn in_public(self) -> Self {
+        Self { private: false, ..self }
+    }
+
+    /// Makes sure that it accepts, and that its certificate is right.
+    pub fn check(&self, until: Instant) -> io::Result<()> {
+        let mut wire = self.connect(until)?;
+        while wire.holds_output() {
+            match wire.read(&mut [0]) {
+                Ok(_) => break,
+                Err(why) if is_later(&why) => {}
+                Err(why) => return Err(why),
+            }
+            if Instant::now() >= until {
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the TLS handshake takes long",
+                ));
+            }
+            let interest = match wire.wants_room() {
+                true => PollFlags::IN | PollFlags::OUT,
+                false => PollFlags::IN,
+            };
+            poll(&mut [PollFd::new(&wire, interest)], Some(until))?;
+        }
+        Ok(())
+    }
+
+    /// Connects.
+    pub fn connect(&self, until: Instant) -> io::Result<Box<dyn Wire>> {
+        Ok(match &self.url.place {
+            Place::Unix(path) => Box::new(Socket::from_unix(connect::unix(path, until)?)?),
+            Place::Tcp { host, port, is_tls } => {
+                let socket = Socket::from_tcp(connect::tcp((host, *port), self.private, until)?)?;
+                match (&self.tls, is_tls) {
+                    (Some(tls), true) => {
+                        Box::new(Tls::new(socket, tls, host).map_err(io::Error::other)?)
+                    }
+                    (None, true) => return Err(io::ErrorKind::Unsupported.into()),
+                    (_, false) => Box::new(socket),
+                }
+            }
+        })
+    }
+
+    /// The bytes of a request, behind which the connection is closed.
+    pub fn request(
+        &self,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Vec<u8>, RequestError> {
+        let (target, authority) = (&*self.url.target, &*self.url.authority);
+        let body = body.as_bytes();
+        let mut bytes = Vec::new();
+        ClientRequest { method, target, authority, headers, body, keep_alive: false }
+            .write(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// Whether an operation can be done later.
+pub fn is_later(why: &io::Error) -> bool {
+    matches!(why.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,9 +1,0 @@
-//! Requests over HTTP by a thread that may wait: connections until a deadline, and one request with
-//! its whole response. The event loop has its own client in `remote`.
-
-pub(crate) mod connect;
-mod fetch;
-mod server;
-
-pub(crate) use fetch::{Fetch, Fetched};
-pub(crate) use server::{HttpServer, Wire, is_later};
