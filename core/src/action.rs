@@ -248,6 +248,8 @@ pub struct Viewer {
 pub enum OperatorOrder {
     /// Read the configuration again.
     Reload,
+    /// Take no further work, and shut down when the running work has ended.
+    Drain,
     /// Shut down.
     ShutDown,
     /// Replace the instances of a server, which the engine does itself.
@@ -260,6 +262,7 @@ impl OperatorOrder {
     pub const fn method(self) -> &'static str {
         match self {
             Self::Reload => "ceased/reload",
+            Self::Drain => "ceased/drain",
             Self::ShutDown => "ceased/shutdown",
             Self::Restart => "ceased/restart",
         }

@@ -77,6 +77,8 @@ pub struct Engine {
     pub(crate) agents: Agents,
     pub(crate) next_survey: u64,
     pub(crate) drain: Option<Drain>,
+    /// No further work is taken.
+    pub(crate) retires: bool,
     /// Buffer of the most frequent answers; empty between events.
     pub(crate) scratch: Vec<u8>,
     /// The loosest limits so far: a reload does not evict admitted peers.
@@ -148,6 +150,7 @@ impl Engine {
             agents: Agents::default(),
             next_survey: 1,
             drain: None,
+            retires: false,
             scratch: Vec::new(),
             loosest,
         };
@@ -216,6 +219,7 @@ impl Engine {
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
+            Event::Retire => self.on_retire(),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),

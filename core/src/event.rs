@@ -301,6 +301,8 @@ pub enum Event<'a> {
         /// The new settings.
         settings: Arc<Settings>,
     },
+    /// Take no further work from now on; the work that there is goes on, and questions are answered.
+    Retire,
     /// Shut down: cancel running jobs, answer their requests, and end by this time.
     Drain {
         /// The latest end.

@@ -33,6 +33,16 @@ impl Engine {
         }
     }
 
+    /// Whether there are jobs, or ends that are not written yet.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let writes = self.tasks.writes();
+        self.jobs.len() > 0
+            || writes.has_fresh()
+            || writes.owed() > 0
+            || !writes.none_on_their_way()
+    }
+
     /// How full it is. Costs nothing.
     #[must_use]
     pub fn occupancy(&self) -> Load {

@@ -1,6 +1,7 @@
 //! The command line's interface to the daemon: serving, checking, locating, embedding.
 
 mod check;
+mod fleet;
 mod seen;
 
 use std::ffi::OsString;
@@ -11,9 +12,12 @@ use std::sync::Arc;
 use ceased_core::limits::Limits;
 use ceased_transports::Address;
 
+use self::fleet::look;
 use self::seen::ImaginedCaller;
 use crate::announce::say;
-use crate::cli::{Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, ServeOptions};
+use crate::cli::{
+    Backend, DaemonLocation, Embedded, EngineFiles, Exit, Failure, FleetView, ServeOptions,
+};
 use crate::config::{Config, ConfigError, Environment, Keeping, Level};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::daemon::reload::reload;
@@ -521,6 +525,7 @@ impl Backend for LocalBackend {
         &self,
         config: Option<&Path>,
         caller: &[String],
+        connects: bool,
         json: bool,
         out: &mut dyn Write,
         err: &mut dyn Write,
@@ -537,7 +542,10 @@ impl Backend for LocalBackend {
             let path = source.path().map(|path| path.display().to_string());
             check::ToCheck { config, path, note }
         });
-        let checked = check::configuration(found, caller);
+        let mut checked = check::configuration(found, caller);
+        if connects {
+            checked.connect();
+        }
         let place = place_of_configuration(&Environment::of_process());
         let written = match json {
             true => checked.write_json(out),
@@ -548,6 +556,23 @@ impl Backend for LocalBackend {
             Ok(()) => Exit::Usage,
             Err(_) => Exit::Failed,
         }
+    }
+
+    fn fleet(
+        &self,
+        config: Option<&Path>,
+        database: Option<&str>,
+        creates: bool,
+    ) -> Result<FleetView, Failure> {
+        let Found { config, source, .. } = find(config)?;
+        if database.is_none() && config.fleet.is_none() {
+            let none = source.path().map_or_else(
+                || "there is no configuration, and so no [fleet]".to_owned(),
+                |path| format!("{} has no [fleet]", path.display()),
+            );
+            return Err(Failure::new(Exit::Usage, none));
+        }
+        look(&config, database, creates).map_err(|why| Failure::new(Exit::Unreachable, why))
     }
 
     fn check_store(

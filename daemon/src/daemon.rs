@@ -25,6 +25,8 @@ use ceased_core::tool::Tool;
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_transports::{Address, Transport};
 
+#[cfg(all(feature = "cli", feature = "fleet"))]
+pub(crate) use self::configured::fleet_settings;
 #[cfg(feature = "sqlite")]
 use self::configured::on_disk;
 use self::configured::{
@@ -53,6 +55,9 @@ use crate::tools::{catalog, run_command};
 use ceased_process::daemon_support::Roster;
 use ceased_process::guard::Program;
 use ceased_process::{Containment, Controller, Isolation, Orphans};
+
+/// How long the running work may go on after `ceased drain`, unless `[fleet]` says.
+const DRAIN: Duration = Duration::from_secs(300);
 
 /// Builder of a daemon.
 ///
@@ -95,6 +100,7 @@ pub struct Daemon {
     runtime_dir: Option<PathBuf>,
     orphans: Orphans,
     shutdown_grace: Duration,
+    drain: Duration,
     eof_grace: Duration,
     authenticate_within: Duration,
     guards: Guards,
@@ -166,6 +172,7 @@ impl Daemon {
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
+            drain: DRAIN,
             eof_grace: Duration::from_millis(1500),
             authenticate_within: config::Limits::default().authenticate_within,
             guards: Guards::default(),
@@ -220,6 +227,7 @@ impl Daemon {
             runtime_dir: None,
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
+            drain: config.fleet.as_ref().map_or(DRAIN, |fleet| fleet.drain),
             eof_grace: config.daemon.eof_grace,
             authenticate_within: config.limits.authenticate_within,
             guards: guards(config),
@@ -512,6 +520,7 @@ impl Daemon {
             thresholds: self.thresholds,
             kept,
         })?;
+        server.drain_within(self.drain);
         if let Some(address) = self.metrics {
             server.listen_for(numbers(address))?;
         }

@@ -27,6 +27,8 @@ const COMMANDS: &[&str] = &[
     "result",
     "cancel",
     "reload",
+    "drain",
+    "fleet",
     "stop",
     "view",
     "watch",

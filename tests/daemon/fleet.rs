@@ -7,9 +7,11 @@ mod server;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ceased_tests::daemon::http::Http;
 use ceased_tests::daemon::{
-    Config, Daemon, Home, Peer, Signal, carriers, marker, wait_for_family, wait_until,
+    Config, Daemon, Home, Peer, Program, Signal, carriers, marker, wait_for_family, wait_until,
 };
+use ceased_tests::output_schema::OutputSchema;
 use serde_json::Value;
 
 use self::server::Server;
@@ -257,4 +259,71 @@ fn processes_of_a_stopped_daemon_end_before_its_lease() {
     });
     assert_eq!(status(&mut at_a, &task), "failed");
     assert_eq!(answer_of(&mut at_a, &task), answer_of(&mut at_b, &task));
+}
+
+/// Status of a page of a node, as a load balancer asks for it.
+fn page(node: &Daemon, path: &str) -> u16 {
+    let mut http = Http::tcp(node.http_address());
+    http.request(&format!("GET {path}"), &[], "");
+    http.reply().status
+}
+
+/// The output of `ceased fleet` for a node.
+fn shown(home: &Home) -> Value {
+    let ran = home.run(&["fleet", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let shown: Value = serde_json::from_str(&ran.out).unwrap();
+    OutputSchema::read().check("fleet", &shown).unwrap();
+    shown
+}
+
+fn states(shown: &Value) -> Vec<(String, String)> {
+    let nodes = shown["nodes"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let mut states: Vec<_> =
+        nodes.map(|node| (text(&node["name"]), text(&node["state"]))).collect();
+    states.sort();
+    states
+}
+
+/// A drained node takes no further work, tells of the work that it has, and ends with it; the nodes and
+/// promises of the fleet are shown, and `check --connect` tries the database.
+#[test]
+fn drained_node_ends_with_its_work() {
+    let _alone = alone();
+    let Some(mut server) = Server::start() else { return };
+    let listen = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n";
+    let home = home_of(&server, "a", listen, "");
+    let check = || home.run(&["check", "--connect", "--json"]);
+    let ran = check();
+    assert!(ran.code == Some(2) && ran.out.contains("ceased fleet init"), "{ran:?}");
+    let ran = home.run(&["fleet", "init"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (mut a, b) = (Daemon::start_in(home.clone()), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let t = marker();
+    let task = created(&mut at_a, "family", &format!(r#"{{"t":"{t}"}}"#));
+    let checked: Value = serde_json::from_str(&check().out).unwrap();
+    assert_eq!(
+        (&checked["valid"], checked["fleet"]["nodes"].as_array().map(Vec::len)),
+        (&true.into(), Some(2))
+    );
+    assert_eq!(page(&a, "/healthz"), 200);
+    let drain = Program::start(&home, home.command(&["drain"]));
+    wait_until("it drains", || page(&a, "/healthz") == 503);
+    assert_eq!(
+        error_code(&mut at_a, "tools/call", r#"{"name":"echo","arguments":{"text":"x"}}"#),
+        -31005
+    );
+    assert_eq!(status(&mut at_a, &task), "working");
+    wait_until("it is shown", || states(&shown(&home))[0].1 == "draining");
+    assert_eq!(shown(&home)["promises"][0]["holds"], true);
+    at_b.result("tasks/cancel", &of_task(&task));
+    assert_eq!(drain.wait().code, Some(0));
+    assert!(a.wait().success() && !runs(&t));
+    let ended = [("a".to_owned(), "left".to_owned()), ("b".to_owned(), "live".to_owned())];
+    assert_eq!(states(&shown(&home)), ended);
+    server.kill();
+    let ran = home.run(&["fleet"]);
+    assert_eq!(ran.code, Some(3), "{ran:?}");
 }

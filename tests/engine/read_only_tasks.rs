@@ -60,9 +60,10 @@ fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
         StoreWrite::Put(record) => ("put", record.status.as_str().to_owned()),
         StoreWrite::Delete(_) => ("delete", String::new()),
         StoreWrite::Probe => ("probe", String::new()),
-        StoreWrite::Cancel(_) | StoreWrite::Watch(_) | StoreWrite::Unwatch(_) => {
-            ("shared", String::new())
-        }
+        StoreWrite::Cancel(_)
+        | StoreWrite::Watch(_)
+        | StoreWrite::Unwatch(_)
+        | StoreWrite::Retire => ("shared", String::new()),
     };
     store.waiting.iter().map(|(_, write)| kind(write)).collect()
 }

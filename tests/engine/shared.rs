@@ -65,7 +65,10 @@ impl Table {
                 self.records.remove(&key.task);
                 None
             }
-            StoreWrite::Probe | StoreWrite::Watch(_) | StoreWrite::Unwatch(_) => None,
+            StoreWrite::Probe
+            | StoreWrite::Watch(_)
+            | StoreWrite::Unwatch(_)
+            | StoreWrite::Retire => None,
         }
     }
 
@@ -317,4 +320,30 @@ fn fenced_engine_forgets_its_tasks() {
     assert_eq!(w.next(c)["error"]["code"], -31006);
     assert_eq!(w.steps(job).first().map(|(_, why)| *why), Some(StopReason::Lapsed));
     assert_eq!(w.sizes().tasks, 0);
+}
+
+/// An engine that takes no further work tells the table once; its tasks go on and are told.
+#[test]
+fn retired_engine_takes_no_further_work() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.feed(Input::Retire);
+    w.feed(Input::Retire);
+    let retired = |(_, write): &&(Seq, StoreWrite)| matches!(write, StoreWrite::Retire);
+    assert_eq!(w.stored.iter().filter(retired).count(), 1);
+    table.commit(&mut w);
+    for more in [json!({}), json!({"task": {}})] {
+        let mut call = json!({"name": "sleep", "arguments": {}});
+        call.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
+        w.send(c, &request(json!("more"), "tools/call", call));
+        assert_eq!(w.next(c)["error"]["code"], -31005);
+    }
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "working");
+    assert!(w.steps(job).is_empty() && w.has_work());
+    w.done(job, "made");
+    table.commit(&mut w);
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "completed");
+    assert!(!w.has_work());
 }

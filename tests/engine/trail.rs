@@ -339,9 +339,12 @@ fn cancelling_by_number() {
 #[test]
 fn orders_are_taken_from_operators_alone() {
     let mut w = operated();
-    for (method, order) in
-        [("ceased/reload", OperatorOrder::Reload), ("ceased/shutdown", OperatorOrder::ShutDown)]
-    {
+    let orders = [
+        ("ceased/reload", OperatorOrder::Reload),
+        ("ceased/drain", OperatorOrder::Drain),
+        ("ceased/shutdown", OperatorOrder::ShutDown),
+    ];
+    for (method, order) in orders {
         let ann = w.open_as(Identity::User(1), NEWEST);
         let refused = w.ask(ann, method, json!({}));
         assert_eq!(refused["error"]["code"], code::FORBIDDEN, "{refused}");

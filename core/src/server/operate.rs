@@ -1,4 +1,4 @@
-//! `ceased/reload`, `ceased/restart` and `ceased/shutdown`: orders of an operator to the host.
+//! `ceased/reload`, `ceased/restart`, `ceased/drain` and `ceased/shutdown`: orders of an operator to the host.
 
 use alloc::format;
 use alloc::string::String;
@@ -27,6 +27,12 @@ impl Engine {
             }
             Err(error) => self.outbox.fail(reply, &error),
         }
+    }
+
+    /// The error for work that is asked for while the daemon takes no more.
+    pub(crate) fn no_further_work(&self) -> Option<ErrorObject> {
+        let message = "the daemon takes no further work: it ends when the running work has ended";
+        self.retires.then(|| ErrorObject::new(code::SHUTTING_DOWN, message))
     }
 
     /// `ceased/restart`: begins the processes of a server or an agent anew.

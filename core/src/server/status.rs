@@ -104,7 +104,7 @@ impl Engine {
         json.raw(",\"operator\":").display(self.outbox.is_operator(conn));
         // As the log names it.
         json.raw(",\"connection\":\"").display(conn).raw("\"");
-        json.raw(",\"draining\":").display(self.drain.is_some());
+        json.raw(",\"draining\":").display(self.drain.is_some() || self.retires);
         self.write_totals(json, conn, &viewer);
         self.write_jobs(json, conn);
         self.agents.write_agents(json, &self.outbox, conn);

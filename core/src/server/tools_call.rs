@@ -213,6 +213,9 @@ impl Engine {
 
     /// Makes a job of a call, if there is room for one.
     fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
+        if let Some(error) = self.no_further_work() {
+            return self.outbox.fail(reply, &error);
+        }
         let limits = self.settings.limits;
         let begun = self.jobs.running() + self.jobs.asking();
         let waiting = begun + self.jobs.queue().len() + self.jobs.held();

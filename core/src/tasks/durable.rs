@@ -81,7 +81,9 @@ impl StoreWrite {
     pub const fn record(&self) -> Option<&TaskRecord> {
         match self {
             Self::New(record) | Self::Put(record) | Self::Cancel(record) => Some(record),
-            Self::Delete(_) | Self::Probe | Self::Watch(_) | Self::Unwatch(_) => None,
+            Self::Delete(_) | Self::Probe | Self::Watch(_) | Self::Unwatch(_) | Self::Retire => {
+                None
+            }
         }
     }
 }
@@ -136,12 +138,14 @@ pub enum StoreWrite {
     /// Nothing changes: would a new task be taken? Asked of a store that has failed.
     Probe,
     /// A task that another engine runs gets this end, unless it has one. With
-    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone, as the next two.
+    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone, as the next three.
     Cancel(TaskRecord),
     /// A request here waits for a task that another engine runs.
     Watch(TaskId),
     /// None does any more.
     Unwatch(TaskId),
+    /// This engine takes no further work, which the others are shown.
+    Retire,
 }
 
 /// Why a write was not carried out.

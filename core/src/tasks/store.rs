@@ -262,6 +262,13 @@ impl Engine {
         }
     }
 
+    /// Takes no further work from now on; answers about the work that there is go on.
+    pub(crate) fn on_retire(&mut self) {
+        if !core::mem::replace(&mut self.retires, true) && self.tasks.is_shared() {
+            self.tell_table(StoreWrite::Retire);
+        }
+    }
+
     fn tell_table(&mut self, write: StoreWrite) {
         let seq = self.tasks.writes_mut().number(None);
         self.order_write(seq, write);

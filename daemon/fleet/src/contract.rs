@@ -29,6 +29,8 @@ pub struct NodeInfo {
     pub name: String,
     /// How long it is a member after each batch.
     pub lease: Duration,
+    /// Version of its program, for people.
+    pub version: String,
 }
 
 /// The outcome of a call: the JSON text of a result, or of a JSON-RPC error.
@@ -189,6 +191,8 @@ pub enum FleetWrite {
     /// Messages to this node that it has taken; exactly these, since numbers become visible in
     /// another order than they grow.
     Taken(Vec<i64>),
+    /// This node takes no further work, which others are shown.
+    Drain,
 }
 
 impl FleetWrite {
@@ -204,7 +208,7 @@ impl FleetWrite {
             | Self::Delete(task)
             | Self::Watch(task)
             | Self::Unwatch(task) => Some(*task),
-            Self::Send { .. } | Self::Taken(_) => None,
+            Self::Send { .. } | Self::Taken(_) | Self::Drain => None,
         }
     }
 }
@@ -326,6 +330,44 @@ pub struct NodeRow {
     pub left_ms: i64,
     /// Its tasks that have not ended.
     pub tasks: u64,
+    /// Whether it takes no further work.
+    pub drains: bool,
+    /// Version of its program.
+    pub version: String,
+}
+
+/// The database, as far as the promises of a fleet rest on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// Version of the server.
+    pub version: String,
+    /// Its name.
+    pub name: String,
+    /// The role of this connection.
+    pub role: String,
+    /// `synchronous_standby_names`; empty where no standby confirms a commit.
+    pub synchronous: String,
+    /// Servers that follow this one.
+    pub standbys: u64,
+    /// Settings that are off and should be on.
+    pub off: Vec<String>,
+}
+
+impl Database {
+    /// The ways in which acknowledged writes can be lost.
+    #[must_use]
+    pub fn flaws(&self) -> Vec<String> {
+        let off =
+            self.off.iter().map(|name| format!("{name} = off: a crash of the server loses tasks"));
+        let bare = self.standbys > 0 && self.synchronous.is_empty();
+        let bare = bare.then(|| {
+            let count = self.standbys;
+            format!(
+                "{count} standby and synchronous_standby_names = '': a failover to a standby loses tasks"
+            )
+        });
+        off.chain(bare).collect()
+    }
 }
 
 /// The answer to one question.

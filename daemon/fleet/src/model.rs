@@ -181,6 +181,7 @@ impl State {
                 self.inbox.retain(|(node, number), _| *node != epoch || !numbers.contains(number));
                 Verdict::Done
             }
+            FleetWrite::Drain => Verdict::Done,
         })
     }
 
@@ -401,7 +402,8 @@ impl SharedTable for ModelTable {
                 | FleetWrite::Watch(_)
                 | FleetWrite::Unwatch(_)
                 | FleetWrite::Send { .. }
-                | FleetWrite::Taken(_) => None,
+                | FleetWrite::Taken(_)
+                | FleetWrite::Drain => None,
             };
             let (Some((version, status)), Some(task)) = (wanted, write.task()) else {
                 return Verdict::Done;

@@ -96,7 +96,7 @@ const ROOM: Quota = Quota { live: 100, stored: 1000, bytes: 1 << 20 };
 const LEASE: Duration = Duration::from_millis(500);
 
 fn node(key: u8, lease: Duration) -> NodeInfo {
-    NodeInfo { key: [key; 16], name: format!("n{key}"), lease }
+    NodeInfo { key: [key; 16], name: format!("n{key}"), lease, version: String::new() }
 }
 
 fn member<F: Fleet>(fleet: &F, key: u8) -> F::Table {

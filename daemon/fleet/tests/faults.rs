@@ -26,7 +26,12 @@ use uuid::Uuid;
 fn member(address: Address, key: u8) -> PostgresTable {
     let mut table = PostgresTable::new(address);
     let lease = Duration::from_secs(60);
-    table.join(&NodeInfo { key: [key; 16], name: format!("n{key}"), lease }, soon()).unwrap();
+    table
+        .join(
+            &NodeInfo { key: [key; 16], name: format!("n{key}"), lease, version: String::new() },
+            soon(),
+        )
+        .unwrap();
     table
 }
 
@@ -271,7 +276,12 @@ fn hints_reach_a_node() {
     let mut tables = [1, 2].map(|_| PostgresTable::new(server.unix()));
     let [a, b] = [0, 1].map(|at: usize| {
         let lease = Duration::from_secs(60);
-        let node = NodeInfo { key: [u8::try_from(at).unwrap(); 16], name: "n".to_owned(), lease };
+        let node = NodeInfo {
+            key: [u8::try_from(at).unwrap(); 16],
+            name: "n".to_owned(),
+            lease,
+            version: String::new(),
+        };
         tables[at].join(&node, soon()).unwrap()
     });
     let mut of_a = PostgresHints::open(&server.unix(), a, soon()).unwrap();

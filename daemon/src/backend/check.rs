@@ -5,8 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use super::fleet::look;
 use super::seen::ImaginedCaller;
-use crate::config::{Config, ConfigError, Problem};
+use crate::cli::FleetView;
+use crate::config::{Config, ConfigError, Durability, Problem};
 use crate::daemon::preflight::{Preflight, preflight};
 use crate::store::inspect::Inspected;
 
@@ -17,6 +19,8 @@ pub(super) struct Checked {
     /// The caller whose view is shown as well.
     caller: Option<ImaginedCaller>,
     warnings: Vec<String>,
+    /// The database of `[fleet]`, once it was tried.
+    fleet: Option<FleetView>,
     /// Reasons for which a daemon would not start; empty if none is known.
     problems: Vec<Defect>,
 }
@@ -59,11 +63,11 @@ pub(super) fn configuration(
             let Preflight { refusals, warnings } = preflight(&config);
             let warnings = note.into_iter().chain(warnings).collect();
             let problems = refusals.iter().map(|why| Defect::Outside(why.to_string())).collect();
-            Checked { config: Some((config, path)), caller, warnings, problems }
+            Checked { config: Some((config, path)), caller, warnings, fleet: None, problems }
         }
         Err(error) => {
             let problems = error.problems().iter().cloned().map(Defect::File).collect();
-            Checked { config: None, caller, warnings: Vec::new(), problems }
+            Checked { config: None, caller, warnings: Vec::new(), fleet: None, problems }
         }
     }
 }
@@ -72,6 +76,26 @@ impl Checked {
     /// Whether a daemon starts with it, as far as known.
     pub(super) const fn is_valid(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// Tries the database of `[fleet]`.
+    pub(super) fn connect(&mut self) {
+        let Some((config, _)) = &self.config else { return };
+        let Some(fleet) = &config.fleet else {
+            return self.warnings.push("there is no [fleet] to connect to".to_owned());
+        };
+        match look(config, None, false) {
+            Ok(view) => {
+                let flaws = view.flaws.iter().map(|flaw| format!("the database has {flaw}"));
+                if fleet.require == Durability::Strict {
+                    self.problems.extend(flaws.map(Defect::Outside));
+                } else {
+                    self.warnings.extend(flaws);
+                }
+                self.fleet = Some(view);
+            }
+            Err(why) => self.problems.push(Defect::Outside(why)),
+        }
     }
 
     /// Writes the verdict to `out`, warnings and problems to `err`. `place` is the path where a
@@ -107,6 +131,10 @@ impl Checked {
                     format!("no configuration file: the defaults (create one at {place})")
                 });
                 writeln!(out, "{name}: ok\n{}", config.describe().trim_end())?;
+                if let Some(view) = &self.fleet {
+                    let nodes = view.nodes.len();
+                    writeln!(out, "fleet: {}, nodes: {nodes}", view.database_in_words())?;
+                }
                 self.caller.iter().try_for_each(|caller| caller.write_text(config, out))
             }
             Some(_) | None => Ok(()),
@@ -124,6 +152,9 @@ impl Checked {
             "settings": of(settings), "tools": of(tools), "servers": of(servers),
             "agents": of(agents),
         });
+        if let Some(view) = &self.fleet {
+            document["fleet"] = view.json();
+        }
         if let (Some(caller), Some(config)) = (&self.caller, config) {
             document["sees"] = caller.json(config);
         }

@@ -90,6 +90,10 @@ pub(super) enum Command {
     Restart(RestartArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
     Reload(ControlArgs),
+    /// Have the daemon take no further work and end when the running work has ended
+    Drain(ControlArgs),
+    /// Show the daemons that share one table of tasks, and the database with it
+    Fleet(FleetArgs),
     /// Shut the daemon down and wait until it and everything it ran has ended
     Stop(ControlArgs),
     /// Write a first config with the build, tests and checks of the project in this directory
@@ -131,6 +135,9 @@ pub(super) struct CheckArgs {
     file: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
+    /// Also try the database of [fleet]
+    #[arg(long)]
+    pub(super) connect: bool,
     /// Also print the view of a caller: an identity such as user:ann, token:ci or
     /// sub:ISSUER#SUBJECT, and with further --as group:NAME and scope:NAME of its token
     #[arg(long = "as", value_name = "CALLER")]
@@ -443,6 +450,36 @@ pub(super) enum StoreCommand {
     Check(StoreCheckArgs),
 }
 
+/// `fleet`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(super) struct FleetArgs {
+    #[command(subcommand)]
+    pub(super) command: Option<FleetCommand>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+/// A command of `fleet`.
+#[derive(Debug, Subcommand)]
+pub(super) enum FleetCommand {
+    /// Create the tables in the database, with a role that may
+    Init(FleetInitArgs),
+}
+
+/// `fleet init`.
+#[derive(Debug, Args)]
+pub(super) struct FleetInitArgs {
+    /// Address of the database [default: that of the config]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
+    pub(super) database: Option<String>,
+    #[command(flatten)]
+    pub(super) config: ConfigArgs,
+}
+
 /// `completions`.
 #[derive(Debug, Args)]
 pub(super) struct CompletionsArgs {
@@ -552,7 +589,7 @@ pub(super) struct LogoutArgs {
     pub(super) daemon: DaemonArgs,
 }
 
-/// `reload`, `stop`, `view`.
+/// `reload`, `drain`, `stop`, `view`.
 #[derive(Debug, Args)]
 pub(super) struct ControlArgs {
     /// Print one JSON document

@@ -1,4 +1,4 @@
-//! `ceased reload` and `ceased stop`: orders of an operator to a daemon.
+//! `ceased reload`, `ceased drain` and `ceased stop`: orders of an operator to a daemon.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -91,6 +91,18 @@ pub(super) fn reload(
     }
 }
 
+/// `ceased drain`: the daemon takes no further work, and has ended with the work that it had when this
+/// returns. Fails as [`stop`] does.
+pub(super) fn drain(
+    args: &ControlArgs,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Exit, Failure> {
+    let session = discover::daemon(&args.daemon, io, backend)?;
+    io.say("the daemon takes no further work, and ends with the work that it has");
+    end(args, io, session.client, "ceased/drain", None)
+}
+
 /// `ceased stop`: the daemon shuts down as at SIGTERM, and has ended when this returns. Fails if
 /// processes of its jobs or servers are left.
 pub(super) fn stop(
@@ -100,8 +112,19 @@ pub(super) fn stop(
 ) -> Result<Exit, Failure> {
     let site = backend.site(args.daemon.config.as_deref());
     let grace = site.map_or(Duration::from_secs(10), |site| site.shutdown_grace);
-    let mut session = discover::daemon(&args.daemon, io, backend)?;
-    let client = &mut session.client;
+    let session = discover::daemon(&args.daemon, io, backend)?;
+    end(args, io, session.client, "ceased/shutdown", Some(grace + ENDS_WITHIN))
+}
+
+/// Gives an order to end, and waits for the end, if it comes within this time.
+fn end(
+    args: &ControlArgs,
+    io: &mut Io<'_>,
+    mut client: Client,
+    method: &str,
+    within: Option<Duration>,
+) -> Result<Exit, Failure> {
+    let client = &mut client;
     // Of another machine nothing is known but its connection.
     let is_local = args.daemon.tcp.is_none();
     let mut processes = Processes::default();
@@ -111,14 +134,16 @@ pub(super) fn stop(
         Ok(status.host.pid)
     };
     let pid = look(client)?;
-    order(client, "ceased/shutdown")?;
-    let until = Instant::now() + grace + ENDS_WITHIN;
+    order(client, method)?;
+    let until = within.map(|within| (Instant::now() + within, within));
     // The connection ends first, and the process when nothing that it ran is left.
     let process = is_local.then(|| PathBuf::from(format!("/proc/{pid}")));
     let mut is_open = true;
     while is_open || process.as_ref().is_some_and(|process| is_alive(process)) {
-        if Instant::now() >= until {
-            let what = format!("process {pid} has not ended within {:?}", grace + ENDS_WITHIN);
+        if let Some((until, within)) = until
+            && Instant::now() >= until
+        {
+            let what = format!("process {pid} has not ended within {within:?}");
             return Err(Failure::new(Exit::TimedOut, what));
         }
         if !is_open {

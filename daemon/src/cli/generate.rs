@@ -134,6 +134,11 @@ const EXAMPLES: &[(&str, &str)] = &[
         "view",
         "# The state of the daemon in a browser, with a cancel button for each job\nceased view",
     ),
+    ("drain", "# Take no further work, and end with the work that there is\nceased drain"),
+    (
+        "fleet",
+        "# The nodes that share one table of tasks, and its database\nceased fleet\n# Its tables, with a role that may create them\nceased fleet init --database postgres://postgres@db.example/ceased",
+    ),
     ("stop", "# End the daemon and everything that it ran\nceased stop"),
     (
         "init",

@@ -18,6 +18,7 @@ mod connect;
 mod control;
 mod directory;
 mod display;
+mod fleet;
 mod format;
 mod generate;
 mod host_entry;
@@ -70,6 +71,7 @@ use crate::wrap::WrapOptions;
 use args::{Arguments, Command, StoreArgs, StoreCommand};
 use ceased_client::{Error, Interrupts, Refusal};
 use ceased_process::Containment;
+pub use fleet::{FleetNode, FleetView};
 use format::{clean, is_timeout};
 use output::Output;
 
@@ -142,15 +144,28 @@ pub trait Backend {
     fn containment(&self) -> Result<Containment, Failure>;
 
     /// `ceased check`: writes the verdict to `out` and problems to `err`; with `json` everything to
-    /// `out`. `caller`: the elements of `--as`.
+    /// `out`. `caller`: the elements of `--as`. With `connects` the database of `[fleet]` is tried.
     fn check(
         &self,
         config: Option<&Path>,
         caller: &[String],
+        connects: bool,
         json: bool,
         out: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Exit;
+
+    /// The database of `[fleet]` and the daemons there, without joining; with `creates` its tables are
+    /// created. `database` takes the place of the configured address.
+    ///
+    /// # Errors
+    /// When there is no `[fleet]`, or its database cannot be used.
+    fn fleet(
+        &self,
+        config: Option<&Path>,
+        database: Option<&str>,
+        creates: bool,
+    ) -> Result<FleetView, Failure>;
 
     /// `ceased store check`: writes the verdict to `out` and damage to `err`; with `json` both to
     /// `out`.
@@ -430,7 +445,8 @@ pub fn run(
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
         Command::Probe(args) => probe::probe(args, io, backend),
         Command::Check(args) => {
-            Ok(backend.check(args.config(), &args.caller, args.json, io.out, io.err))
+            let connects = args.connect;
+            Ok(backend.check(args.config(), &args.caller, connects, args.json, io.out, io.err))
         }
         Command::Store(StoreArgs { command: StoreCommand::Check(args) }) => {
             let config = args.config.config.as_deref();
@@ -459,6 +475,8 @@ pub fn run(
         Command::Logout(args) => login::logout(args, io, backend),
         Command::Restart(args) => servers::restart(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
+        Command::Drain(args) => control::drain(args, io, backend),
+        Command::Fleet(args) => fleet::fleet(args, io, backend),
         Command::Stop(args) => control::stop(args, io, backend),
         Command::View(args) => browser::view(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
@@ -523,10 +541,15 @@ impl Backend for ClientOnly {
         _: Option<&Path>,
         _: &[String],
         _: bool,
+        _: bool,
         _: &mut dyn Write,
         err: &mut dyn Write,
     ) -> Exit {
         Self::refuse(err)
+    }
+
+    fn fleet(&self, _: Option<&Path>, _: Option<&str>, _: bool) -> Result<FleetView, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
     }
 
     fn check_store(

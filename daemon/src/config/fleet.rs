@@ -22,6 +22,8 @@ pub struct Fleet {
     pub name: String,
     /// Time without a word to the database after which others call the tasks of a node lost.
     pub lease: Duration,
+    /// How long the running work may go on after `ceased drain`.
+    pub drain: Duration,
     /// Treatment of running tasks while the database is out of reach for too long.
     pub on_engine_loss: OnEngineLoss,
     /// Whether a user of one machine is the same person on all of them.
@@ -73,11 +75,13 @@ pub(super) fn fleet(raw: Option<&(usize, raw::Fleet)>, check: &mut Checker<'_>) 
     let losses = [("stop", OnEngineLoss::Stop), ("finish", OnEngineLoss::Finish)];
     let durabilities = [("any", Durability::Any), ("strict", Durability::Strict)];
     let lease = 5 * SECOND..=600 * SECOND;
+    let drain = Duration::ZERO..=24 * 3600 * SECOND;
     Some(Fleet {
         database: raw.database.as_ref().map(|written| written.get_ref().clone()),
         database_file,
         name: raw.name.clone().unwrap_or_else(host_name),
         lease: check.duration(key("lease"), raw.lease.as_ref(), 60 * SECOND, lease),
+        drain: check.duration(key("drain"), raw.drain.as_ref(), 300 * SECOND, drain),
         on_engine_loss: check.choice(
             key("on_engine_loss"),
             raw.on_engine_loss.as_ref(),

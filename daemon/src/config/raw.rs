@@ -186,6 +186,7 @@ pub(super) struct Fleet {
     pub(super) database_file: Option<Text>,
     pub(super) name: Option<String>,
     pub(super) lease: Option<Spanned<Span>>,
+    pub(super) drain: Option<Spanned<Span>>,
     pub(super) on_engine_loss: Option<Text>,
     pub(super) shared_users: Option<bool>,
     pub(super) require: Option<Text>,

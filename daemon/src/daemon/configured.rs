@@ -284,8 +284,9 @@ pub(super) fn keep(config: &Config) -> StoreLocation {
     own.map_or(StoreLocation::Memory, StoreLocation::Disk)
 }
 
+/// The membership that `[fleet]` stands for.
 #[cfg(feature = "fleet")]
-fn fleet_settings(fleet: &config::Fleet) -> FleetSettings {
+pub(crate) fn fleet_settings(fleet: &config::Fleet) -> FleetSettings {
     FleetSettings {
         database: fleet.database.clone(),
         database_file: fleet.database_file.clone(),

@@ -11,6 +11,7 @@ use super::state::shutdown::Stopping;
 use std::time::Duration;
 
 use ceased_core::action::OperatorOrder;
+use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::ConnId;
 use ceased_core::time::{Instant, Now};
@@ -73,6 +74,7 @@ impl Server {
     pub(super) fn run_idle_checks(&mut self, now: Now) {
         self.feed_watchdog(now.at);
         self.check_idle_exit(now);
+        self.check_retired(now);
         self.check_files_when_due(now);
         self.release_memory(now.at);
     }
@@ -140,6 +142,33 @@ impl Server {
         }
     }
 
+    /// Ends the daemon that takes no further work once its work has ended, or its time is over.
+    fn check_retired(&mut self, now: Now) {
+        let Some(by) = self.upkeep.retires_until else { return };
+        let has_ended = !self.engine.has_work() && self.endings.is_empty();
+        if self.stopping != Stopping::No {
+            self.upkeep.retires_until = None;
+        } else if has_ended || by <= now.at {
+            tracing::info!(has_ended, "drained");
+            self.shut_down(now);
+        }
+    }
+
+    /// Takes no further work, and ends when the running work has ended.
+    fn retire(&mut self, now: Now) {
+        if self.upkeep.retires_until.is_some() || self.stopping != Stopping::No {
+            return;
+        }
+        self.upkeep.retires_until = Some(now.at + self.upkeep.drain);
+        self.http.health.note_draining();
+        self.engine.handle(now, Event::Retire, &mut self.actions);
+    }
+
+    /// Sets how long the running work may go on once no further work is taken.
+    pub(crate) const fn drain_within(&mut self, drain: Duration) {
+        self.upkeep.drain = drain;
+    }
+
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
         // Instances of servers that wait for a call are no use of the daemon.
@@ -164,6 +193,7 @@ impl Server {
         self.audit(now, &Happening::Operate { identity, conn, order });
         match order {
             OperatorOrder::Reload => self.reload(),
+            OperatorOrder::Drain => self.retire(now),
             OperatorOrder::ShutDown => self.shut_down(now),
             // The engine has done it.
             OperatorOrder::Restart => {}

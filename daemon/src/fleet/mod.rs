@@ -3,6 +3,7 @@
 //! [`FleetStore`] is in the place of a store: it carries out the engine's writes, and renews the lease.
 //! [`Reader`] answers the engine's questions on a connection of its own and looks for changes by others.
 
+mod inspect;
 mod names;
 mod options;
 mod reader;
@@ -10,6 +11,7 @@ mod records;
 mod shared;
 mod store;
 
+pub(crate) use inspect::inspect;
 pub(crate) use options::{FleetOptions, FleetSettings};
 pub(crate) use reader::Reader;
 pub(crate) use store::FleetStore;

@@ -73,7 +73,12 @@ impl FleetOptions {
         Ok(Self {
             address,
             names: Names::new(key, settings.shared_users),
-            node: NodeInfo { key, name: settings.name.clone(), lease },
+            node: NodeInfo {
+                key,
+                name: settings.name.clone(),
+                lease,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            },
             quota: Quota {
                 live: count(limits.live_tasks_max),
                 stored: count(limits.stored_tasks_max),
@@ -97,7 +102,7 @@ impl FleetOptions {
 
 /// The address of the database, written in the settings or in a file that they name; an error has no
 /// password.
-fn address(settings: &FleetSettings) -> Result<Address, String> {
+pub(super) fn address(settings: &FleetSettings) -> Result<Address, String> {
     let text = match (&settings.database, &settings.database_file) {
         (Some(text), _) => text.clone(),
         (None, Some(path)) => {

@@ -43,6 +43,15 @@ pub(crate) struct FleetStore {
     /// Beginning of the last batch that the daemon was told of.
     told: Option<Instant>,
     news: Vec<News>,
+    /// Flaws of the database that were told.
+    flaws: Vec<String>,
+}
+
+/// The error for a database that may lose acknowledged writes.
+pub(super) fn lax(flaw: &str) -> String {
+    format!(
+        "the database has {flaw}; change its configuration, or set require = \"any\" in [fleet]"
+    )
 }
 
 impl FleetStore {
@@ -63,9 +72,10 @@ impl FleetStore {
             next_reap: Instant::now(),
             told: None,
             news: Vec::new(),
+            flaws: Vec::new(),
         };
         match store.join() {
-            Ok(()) => store.check_durability()?,
+            Ok(()) => {}
             Err(Failure::Unusable(why)) => return Err(format!("[fleet]: {why}")),
             Err(error) => {
                 tracing::error!(%error, "the database of the fleet cannot be reached; retrying");
@@ -85,6 +95,8 @@ impl FleetStore {
 
     fn join(&mut self) -> Result<(), Failure> {
         let (sent, deadline) = (Instant::now(), self.deadline());
+        self.table.prepare(deadline)?;
+        self.check_durability().map_err(Failure::Unusable)?;
         let epoch = self.table.join(&self.options.node, deadline)?;
         let cursor_key = self.table.cursor_key(deadline)?;
         self.shared.followed().clear();
@@ -98,23 +110,17 @@ impl FleetStore {
 
     /// Looks at the durability of the database, as far as its settings tell.
     fn check_durability(&mut self) -> Result<(), String> {
-        let deadline = self.deadline();
-        let settings = self.table.settings(deadline).unwrap_or_default();
-        let off: Vec<&str> =
-            settings.iter().filter(|(_, value)| value == "off").map(|(name, _)| *name).collect();
-        if off.is_empty() {
-            return Ok(());
+        let Ok(database) = self.table.database(self.deadline()) else { return Ok(()) };
+        let flaws = database.flaws();
+        if self.options.is_strict
+            && let Some(flaw) = flaws.first()
+        {
+            return Err(lax(flaw));
         }
-        let off = off.join(" and ");
-        if self.options.is_strict {
-            return Err(format!(
-                "[fleet]: the database runs with {off} = off and loses acknowledged writes in a crash; set it on, \
-                 or require = \"any\""
-            ));
+        for flaw in flaws.iter().filter(|_| flaws != self.flaws) {
+            tracing::warn!("the database of the fleet has {flaw}");
         }
-        tracing::warn!(
-            "the database of the fleet runs with {off} = off: a crash of it loses tasks"
-        );
+        self.flaws = flaws;
         Ok(())
     }
 
@@ -210,6 +216,7 @@ impl FleetStore {
                 StoreWrite::Delete(key) => FleetWrite::Delete(key.task),
                 StoreWrite::Watch(task) => FleetWrite::Watch(*task),
                 StoreWrite::Unwatch(task) => FleetWrite::Unwatch(*task),
+                StoreWrite::Retire => FleetWrite::Drain,
                 // The batch itself is the question.
                 StoreWrite::Probe => continue,
             };
@@ -252,7 +259,8 @@ impl FleetStore {
                 | FleetWrite::Cancel { .. }
                 | FleetWrite::Receipt { .. }
                 | FleetWrite::Send { .. }
-                | FleetWrite::Taken(_),
+                | FleetWrite::Taken(_)
+                | FleetWrite::Drain,
                 _,
             ) => {}
         }
@@ -339,6 +347,11 @@ impl FleetStore {
     pub(crate) fn reopen(&mut self) -> Result<(), StoreError> {
         if self.renewed.is_none() {
             return self.join().map_err(|failure| self.failed(failure));
+        }
+        // It may be another server by now.
+        if let Err(why) = self.check_durability() {
+            tracing::error!("{why}");
+            return Err(StoreError::Broken(why));
         }
         self.commit(&[])?;
         self.answers_since = Some(Instant::now());

@@ -84,7 +84,8 @@ impl Due {
             | StoreWrite::Delete(_)
             | StoreWrite::Cancel(_)
             | StoreWrite::Watch(_)
-            | StoreWrite::Unwatch(_) => Self::Owed,
+            | StoreWrite::Unwatch(_)
+            | StoreWrite::Retire => Self::Owed,
         }
     }
 }

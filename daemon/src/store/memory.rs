@@ -63,6 +63,7 @@ impl Store for Memory {
                 StoreWrite::Cancel(_)
                 | StoreWrite::Watch(_)
                 | StoreWrite::Unwatch(_)
+                | StoreWrite::Retire
                 | StoreWrite::Probe => {}
             }
         }

@@ -151,7 +151,8 @@ impl Sqlite {
                     StoreWrite::Probe
                     | StoreWrite::Cancel(_)
                     | StoreWrite::Watch(_)
-                    | StoreWrite::Unwatch(_) => {}
+                    | StoreWrite::Unwatch(_)
+                    | StoreWrite::Retire => {}
                 }
             }
             drop(rows);

@@ -246,6 +246,7 @@ impl Worker {
                             | StoreWrite::Cancel(_)
                             | StoreWrite::Watch(_)
                             | StoreWrite::Unwatch(_)
+                            | StoreWrite::Retire
                             | StoreWrite::Probe => 1,
                         },
                         2,

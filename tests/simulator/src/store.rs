@@ -149,7 +149,8 @@ impl Store {
             StoreWrite::Probe
             | StoreWrite::Cancel(_)
             | StoreWrite::Watch(_)
-            | StoreWrite::Unwatch(_) => {}
+            | StoreWrite::Unwatch(_)
+            | StoreWrite::Retire => {}
         }
     }
 

@@ -465,6 +465,12 @@ impl World {
         self.engine.wants_turn()
     }
 
+    /// Whether the engine has jobs, or ends that are not written yet.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.engine.has_work()
+    }
+
     /// Sizes of the engine's tables.
     #[must_use]
     pub fn sizes(&self) -> Sizes {

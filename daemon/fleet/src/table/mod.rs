@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use self::failure::{failure, millis, too_large};
 use crate::contract::{
-    Committed, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow, Reaped,
-    Resolved, SharedTable, Wanted,
+    Committed, Database, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow,
+    Reaped, Resolved, SharedTable, Wanted,
 };
 use crate::postgres::{Address, Batch, PgError, Rows, Session, TooLarge, Value};
 use ceased_core::ids::TaskId;
@@ -41,6 +41,8 @@ pub struct PostgresTable {
     node: Option<Member>,
     /// True once this connection's tables were looked at.
     is_known: bool,
+    /// Whether it creates tables that are not there.
+    creates: bool,
 }
 
 /// The membership of this process.
@@ -55,7 +57,13 @@ impl PostgresTable {
     /// The table at an address. Nothing is sent yet.
     #[must_use]
     pub const fn new(address: Address) -> Self {
-        Self { address, session: None, node: None, is_known: false }
+        Self { address, session: None, node: None, is_known: false, creates: true }
+    }
+
+    /// The same, where tables that are not there are an error.
+    #[must_use]
+    pub fn existing(address: Address) -> Self {
+        Self { creates: false, ..Self::new(address) }
     }
 
     /// Connects, and looks at the tables; creates them where they are not there and the role may.
@@ -68,7 +76,7 @@ impl PostgresTable {
             self.session = Some(opened.map_err(|error| failure(&error))?);
         }
         if let (Some(session), false) = (&mut self.session, self.is_known) {
-            schema::ensure(session, deadline)?;
+            schema::ensure(session, self.creates, deadline)?;
             self.is_known = true;
         }
         Ok(())
@@ -101,21 +109,18 @@ impl PostgresTable {
         rows.iter().map(rows::node).collect::<Result<_, _>>().map_err(|error| failure(&error))
     }
 
-    /// Settings of the server on which the promises of a fleet rest, by name.
+    /// The server on which the promises of a fleet rest.
     ///
     /// # Errors
     /// [`Failure`].
-    pub fn settings(&mut self, deadline: Instant) -> Result<Vec<(&'static str, String)>, Failure> {
+    pub fn database(&mut self, deadline: Instant) -> Result<Database, Failure> {
         self.prepare(deadline)?;
-        let Some(session) = &mut self.session else { return Ok(Vec::new()) };
-        let mut found = Vec::new();
-        for name in ["server_version", "fsync", "full_page_writes", "synchronous_standby_names"] {
-            let told = session.script(&format!("SHOW {name}"), deadline);
-            let told = told.map_err(|error| failure(&error))?;
-            let text = told.first().and_then(|rows| rows.rows.first()?.text(0).ok()?);
-            found.push((name, text.unwrap_or_default().to_owned()));
-        }
-        Ok(found)
+        let mut batch = Batch::new();
+        batch.push(&statements::DATABASE, &[]).map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let row = results.first().and_then(|rows| rows.rows.first());
+        let row = row.ok_or_else(|| failure(&PgError::Unexpected("no settings")))?;
+        rows::database(row).map_err(|error| failure(&error))
     }
 
     /// Carries out a batch, again where another one has pushed it aside.
@@ -188,7 +193,15 @@ impl SharedTable for PostgresTable {
         let lease = Value::Int8(millis(node.lease));
         batch.push(&statements::SUCCEED, &[Value::Uuid(node.key)]).map_err(too_large)?;
         batch
-            .push(&statements::JOIN, &[Value::Uuid(node.key), Value::Text(&node.name), lease])
+            .push(
+                &statements::JOIN,
+                &[
+                    Value::Uuid(node.key),
+                    Value::Text(&node.name),
+                    lease,
+                    Value::Text(&node.version),
+                ],
+            )
             .map_err(too_large)?;
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
         let epoch = results.get(1).and_then(|rows| rows.rows.first()?.number(0).ok()?);

@@ -7,7 +7,7 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use crate::contract::{Epoch, Message, NodeRow, Outcome, TaskRow, Verdict, Version};
+use crate::contract::{Database, Epoch, Message, NodeRow, Outcome, TaskRow, Verdict, Version};
 use crate::postgres::{PgError, Row};
 
 const MISSING: PgError = PgError::Unexpected("a row without a value that it always has");
@@ -96,6 +96,27 @@ pub(super) fn node(row: &Row) -> Result<NodeRow, PgError> {
         lease: Duration::from_millis(u64::try_from(number(row, 3)?).unwrap_or_default()),
         left_ms: number(row, 4)?,
         tasks: u64::try_from(number(row, 5)?).unwrap_or_default(),
+        drains: number(row, 6)? != 0,
+        version: text(row, 7)?.ok_or(MISSING)?,
+    })
+}
+
+/// The server.
+pub(super) fn database(row: &Row) -> Result<Database, PgError> {
+    let own = |column| text(row, column).map(Option::unwrap_or_default);
+    let mut off = Vec::new();
+    for (name, column) in [("fsync", 5), ("full_page_writes", 6)] {
+        if own(column)? == "off" {
+            off.push(name.to_owned());
+        }
+    }
+    Ok(Database {
+        version: own(0)?,
+        name: own(1)?,
+        role: own(2)?,
+        synchronous: own(3)?,
+        standbys: u64::try_from(number(row, 4)?).unwrap_or_default(),
+        off,
     })
 }
 

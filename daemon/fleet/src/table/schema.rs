@@ -32,7 +32,9 @@ CREATE TABLE IF NOT EXISTS ceased.node (
     state text NOT NULL CHECK (state IN ('live', 'left', 'dead')),
     lease interval NOT NULL,
     expires timestamptz NOT NULL,
-    batch int8 NOT NULL DEFAULT 0
+    batch int8 NOT NULL DEFAULT 0,
+    drains boolean NOT NULL DEFAULT false,
+    version text NOT NULL
 ) WITH (fillfactor = 20);
 CREATE TABLE IF NOT EXISTS ceased.owner (
     identity text PRIMARY KEY,
@@ -78,8 +80,12 @@ CREATE TABLE IF NOT EXISTS ceased.inbox (
 COMMIT;
 ";
 
-/// Looks at the tables, and creates them where they are not there and the role may.
-pub(super) fn ensure(session: &mut Session, deadline: Instant) -> Result<(), Failure> {
+/// Looks at the tables, and creates them where they are not there and may be created.
+pub(super) fn ensure(
+    session: &mut Session,
+    creates: bool,
+    deadline: Instant,
+) -> Result<(), Failure> {
     let version = number(session, "SELECT current_setting('server_version_num')::int8", deadline)?;
     if version < OLDEST {
         return Err(Failure::Unusable(format!(
@@ -89,6 +95,13 @@ pub(super) fn ensure(session: &mut Session, deadline: Instant) -> Result<(), Fai
     }
     let there = "SELECT (to_regclass('ceased.meta') IS NOT NULL)::int";
     if number(session, there, deadline)? == 0 {
+        if !creates {
+            return Err(Failure::Unusable(
+                "the database has no tables of a fleet; `ceased fleet init` creates them, and so does the \
+                 first node"
+                    .to_owned(),
+            ));
+        }
         session.script(CREATE, deadline).map_err(|error| not_created(&error))?;
     }
     match number(session, "SELECT format FROM ceased.meta", deadline)? {

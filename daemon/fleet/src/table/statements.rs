@@ -24,11 +24,23 @@ pub(super) const SUCCEED: Statement = Statement {
     sql: "UPDATE ceased.node SET state = 'dead' WHERE key = $1::uuid AND state = 'live'",
 };
 
+/// A node that takes no further work.
+pub(super) const DRAIN: Statement =
+    Statement { name: "drain", sql: "UPDATE ceased.node SET drains = true WHERE epoch = $1::int8" };
+
+/// The server and its settings.
+pub(super) const DATABASE: Statement = Statement {
+    name: "database",
+    sql: "SELECT current_setting('server_version'), current_database(), current_user,
+        current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
+        current_setting('fsync'), current_setting('full_page_writes')",
+};
+
 /// A new epoch.
 pub(super) const JOIN: Statement = Statement {
     name: "join",
-    sql: "INSERT INTO ceased.node (epoch, key, name, state, lease, expires)
-    VALUES (nextval('ceased.epoch'), $1::uuid, $2::text, 'live', make_interval(secs => $3::int8 / 1000.0),
+    sql: "INSERT INTO ceased.node (epoch, key, name, version, state, lease, expires)
+    VALUES (nextval('ceased.epoch'), $1::uuid, $2::text, $4::text, 'live', make_interval(secs => $3::int8 / 1000.0),
         clock_timestamp() + make_interval(secs => $3::int8 / 1000.0))
     RETURNING epoch",
 };
@@ -134,7 +146,7 @@ pub(super) const NODES: Statement = Statement {
     name: "nodes",
     sql: "SELECT epoch, name, state, (extract(epoch FROM lease) * 1000)::int8,
         (extract(epoch FROM expires - clock_timestamp()) * 1000)::int8,
-        (SELECT count(*) FROM ceased.task WHERE task.node = node.epoch AND status < 2)
+        (SELECT count(*) FROM ceased.task WHERE task.node = node.epoch AND status < 2), drains::int, version
     FROM ceased.node ORDER BY epoch DESC LIMIT 1000",
 };
 

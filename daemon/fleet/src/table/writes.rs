@@ -74,6 +74,7 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
             )
         }
         FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
+        FleetWrite::Drain => batch.push(&sql::DRAIN, &[node]),
     }
 }
 
@@ -128,7 +129,8 @@ pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
         | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
         | FleetWrite::Send { .. }
-        | FleetWrite::Taken(_) => None,
+        | FleetWrite::Taken(_)
+        | FleetWrite::Drain => None,
     });
     changed.collect()
 }
@@ -171,7 +173,8 @@ pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<
             FleetWrite::Delete(_)
             | FleetWrite::Watch(_)
             | FleetWrite::Unwatch(_)
-            | FleetWrite::Taken(_) => Verdict::Done,
+            | FleetWrite::Taken(_)
+            | FleetWrite::Drain => Verdict::Done,
             // To a node that is gone.
             FleetWrite::Send { .. } if result.count == 0 => Verdict::Gone,
             FleetWrite::Send { .. } => Verdict::Done,
@@ -212,7 +215,8 @@ pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), Too
         | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
         | FleetWrite::Send { .. }
-        | FleetWrite::Taken(_) => Ok(()),
+        | FleetWrite::Taken(_)
+        | FleetWrite::Drain => Ok(()),
     }
 }
 
@@ -256,7 +260,8 @@ pub(super) fn verdicts_by_look(
             | FleetWrite::Watch(_)
             | FleetWrite::Unwatch(_)
             | FleetWrite::Send { .. }
-            | FleetWrite::Taken(_) => Verdict::Done,
+            | FleetWrite::Taken(_)
+            | FleetWrite::Drain => Verdict::Done,
         });
     }
     Ok(verdicts)

@@ -38,6 +38,10 @@ impl Backend for Fake {
         Exit::Done
     }
 
+    fn fleet(&self, _: Option<&Path>, _: Option<&str>, _: bool) -> Result<FleetView, Failure> {
+        Err(Failure::new(Exit::Usage, "no fleet here"))
+    }
+
     fn containment(&self) -> Result<Containment, Failure> {
         Err(Failure::new(Exit::Failed, "no containment here"))
     }
@@ -50,6 +54,7 @@ impl Backend for Fake {
         &self,
         config: Option<&Path>,
         _: &[String],
+        _: bool,
         _: bool,
         out: &mut dyn Write,
         _: &mut dyn Write,

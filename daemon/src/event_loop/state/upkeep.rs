@@ -23,6 +23,10 @@ pub(crate) struct Upkeep {
     pub(crate) watchdog: Option<Watchdog>,
     /// Time without use after which the daemon ends; `None`: never.
     pub(crate) idle_exit: Option<Duration>,
+    /// How long the running work may go on once no further work is taken.
+    pub(crate) drain: Duration,
+    /// No further work is taken, and the daemon ends by then.
+    pub(crate) retires_until: Option<Instant>,
     /// End of the membership in a fleet.
     pub(crate) lease: Option<std::time::Instant>,
     /// Start of the time without use.
@@ -47,6 +51,7 @@ impl Upkeep {
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let idle = self.idle_since.zip(self.idle_exit).map(|(since, exit)| since + exit);
         let watchdog = self.watchdog.as_ref().and_then(Watchdog::deadline);
-        [idle, watchdog, self.check_crowd_at, self.check_files_at].into_iter().flatten().min()
+        let own = [idle, watchdog, self.check_crowd_at, self.check_files_at, self.retires_until];
+        own.into_iter().flatten().min()
     }
 }

@@ -298,6 +298,7 @@ fn renamed(
         | Input::Durable(_)
         | Input::Unstored(..)
         | Input::Shared(_)
+        | Input::Retire
         | Input::StoreFailed(_)
         | Input::Loaded(..) => {
             unreachable!("the simulator has no store")

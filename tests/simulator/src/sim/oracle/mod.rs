@@ -182,6 +182,7 @@ impl Oracle {
             | Input::Durable(_)
             | Input::Unstored(..)
             | Input::Shared(_)
+            | Input::Retire
             | Input::StoreFailed(_)
             | Input::Loaded(..) => {
                 unreachable!("the simulator has no store")
