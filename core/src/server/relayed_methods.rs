@@ -97,6 +97,25 @@ impl Engine {
         }
     }
 
+    /// A call whose params are wrong. The server that shows through judges a call that names no tool
+    /// (UPS-17).
+    pub(super) fn fail_call(
+        &mut self,
+        reply: Reply,
+        params: Option<&Params<'_>>,
+        error: &ErrorObject,
+    ) {
+        let read = params::members(params);
+        let is_nameless =
+            read.is_ok_and(|read| read.once(params::ALL).is_ok() && read.name.is_none());
+        let is_plain = self.upstreams.shown_through(&self.outbox, reply.conn).is_some()
+            && self.outbox.caller(reply.conn).is_unlimited();
+        match is_nameless && is_plain {
+            true => self.relay(reply, "tools/call", params),
+            false => self.outbox.fail(reply, error),
+        }
+    }
+
     /// Whether the server that shows through judges a request itself: each page of its lists, and
     /// requests about a capability that it does not have (UPS-17). The list that is known answers
     /// while the server starts (UPS-09), where a process has room for few calls, and to a caller that

@@ -78,7 +78,7 @@ impl Engine {
     ) {
         let params = match CallParams::read(params) {
             Ok(params) => params,
-            Err(error) => return self.outbox.fail(reply, &error),
+            Err(error) => return self.fail_call(reply, params, &error),
         };
         if let (Some(claim), Some(state)) = (claim, params.request_state) {
             let (responses, progress_token) = (params.input_responses, progress_token(params.meta));

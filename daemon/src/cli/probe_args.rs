@@ -37,6 +37,9 @@ pub(super) struct ProbeArgs {
     /// Prompt whose turn asks the client for permission
     #[arg(long, value_name = "TEXT", requires = "acp")]
     question_prompt: Option<String>,
+    /// Prompt whose turn leaves background work, in version 2
+    #[arg(long, value_name = "TEXT", requires = "acp")]
+    background_prompt: Option<String>,
     /// Tool of which a call takes long, at least twenty seconds [default: one that waits, by its
     /// name and schema]
     #[arg(long, value_name = "NAME")]
@@ -176,6 +179,7 @@ impl ProbeArgs {
             prompt: self.prompt.clone(),
             work_prompt: self.work_prompt.clone(),
             question_prompt: self.question_prompt.clone(),
+            background_prompt: self.background_prompt.clone(),
             checks,
             timeout: self.timeout,
             window: self.window,

@@ -1,7 +1,8 @@
 """An ACP agent without a fault, except for those named on its command line. It speaks versions 1 and 2.
 
 A turn starts a process and streams words for a minute; a prompt that begins with `ask` asks for
-permission first.
+permission first. In version 2 it has a tool call and a terminal that can be cancelled; a prompt that
+begins with `background` leaves a process in the background.
 """
 import json, os, select, signal, subprocess, sys, threading, time
 
@@ -10,6 +11,8 @@ lock = threading.RLock()
 version, sessions, turns, live, questions = 1, 0, {}, {}, {}
 answered, over, doubled, pending, latched = [], set(), set(), {}, False
 piece_count = 0
+# Tool calls and terminals that can be cancelled; processes in the background, by session.
+offered, background = {}, {}
 
 
 def faulty(name):
@@ -20,6 +23,8 @@ def leave(cause):
     if not faulty(cause + "-tree"):
         for turn in list(live.values()):
             turn.end_child()
+        for work in background.values():
+            work.kill()
     os._exit(0)
 
 
@@ -45,6 +50,40 @@ def update(session, update):
     send({"method": "session/update", "params": {"sessionId": session, "update": update}})
 
 
+def state(session, state, **more):
+    listed = [{"type": "terminal", "terminalId": f"b{session}"}] if session in background else []
+    update(session, dict({"sessionUpdate": "state_update", "state": state, "background": listed}, **more))
+
+
+def offer(session, number):
+    for kind, member in ("tool_call", "toolCallId"), ("terminal", "terminalId"):
+        offered[kind, f"{kind}-{number}"] = session
+        told = {"sessionUpdate": f"{kind}_update", member: f"{kind}-{number}", "capabilities": {"cancel": {}}}
+        update(session, told)
+
+
+def cancel_piece(id, kind, member, params):
+    piece = (kind, params[member])
+    if piece not in offered and not faulty("v2-cancel-no-piece"):
+        return refuse(id, -32602, "nothing of this id runs")
+    if kind == "terminal" and faulty("v2-terminal-cancel"):
+        return refuse(id, -32603, "not now")
+    answer(id, {})
+    if kind == "tool_call" and faulty("v2-tool-call-cancel"):
+        return
+    end = {"status": "cancelled"} if kind == "tool_call" else {"exitStatus": {"signal": "SIGTERM"}}
+    update(params["sessionId"], dict({"sessionUpdate": f"{kind}_update", member: params[member]}, **end))
+    offered.pop(piece, None)
+
+
+def close_session(id, params):
+    work = background.pop(params["sessionId"], None)
+    if work and not faulty("v2-background-closed"):
+        work.kill()
+        work.wait()
+    answer(id, {})
+
+
 class Turn:
     def __init__(self, session, id, prompt):
         self.session, self.id, self.prompt = session, id, prompt
@@ -65,7 +104,11 @@ class Turn:
     def run(self):
         if version == 2:
             answer(self.id, {"messageId": "m1"})
-            update(self.session, {"sessionUpdate": "state_update", "state": "running"})
+            state(self.session, "running")
+            offer(self.session, id_of(self.id))
+            if self.prompt.startswith("background"):
+                background[self.session] = subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+                return self.finish("end_turn")
         if self.prompt.startswith("ask"):
             question = f"question-{id_of(self.id)}"
             questions[question] = threading.Event()
@@ -84,14 +127,16 @@ class Turn:
         self.finish("end_turn" if not self.stopped.is_set() else self.reason)
 
     def finish(self, reason):
-        if not faulty("work-processes"):
+        if not faulty("work-processes") or self.prompt.startswith("background"):
             self.end_child()
         with lock:
             live.pop(id_of(self.id), None)
             turns.pop(self.session, None)
         if version == 2:
             reason = "end_turn" if faulty("v2-turn-cancel") else reason
-            update(self.session, {"sessionUpdate": "state_update", "state": "idle", "stopReason": reason})
+            if faulty("v2-background-spared") and reason != "end_turn" and self.session in background:
+                background.pop(self.session).kill()
+            state(self.session, "idle", stopReason=reason)
             return
         if faulty("id-duplicate") and id_of(self.id) in doubled:
             return
@@ -209,6 +254,11 @@ def request(id, method, params):
         new_session(id, params)
     elif method == "session/prompt":
         prompt(id, params)
+    elif version == 2 and method in ("tool_call/cancel", "terminal/cancel"):
+        kind = method.split("/")[0]
+        cancel_piece(id, kind, "toolCallId" if kind == "tool_call" else "terminalId", params)
+    elif version == 2 and method == "session/close":
+        close_session(id, params)
     else:
         shown = int(id) if faulty("id-forms") and id == "1" else id
         refuse(shown, -32603 if faulty("unknown-method") else -32601, "unknown method")

@@ -316,6 +316,28 @@ fn end_of_an_elicitation_reaches_the_client_that_was_asked() {
     assert_eq!(kit.one(client), over("e3"));
 }
 
+/// UPS-17: the server that shows through judges a call that names no tool; with several servers there
+/// is none that could.
+#[test]
+fn call_without_a_name_is_the_servers_to_judge() {
+    let (mut kit, client, upstream, ..) = begun(wrapped(), &identity());
+    kit.send(client, &request(5, "tools/call", &json!({"arguments": {"a": 1}})));
+    let asked = kit.one(upstream);
+    assert_eq!(
+        (&asked["method"], &asked["params"]["arguments"]),
+        (&json!("tools/call"), &json!({"a": 1}))
+    );
+    let error = json!({"code": -32603, "message": "its own words"});
+    kit.send(upstream, &json!({"jsonrpc": "2.0", "id": asked["id"], "error": error}));
+    assert_eq!(kit.one(client), json!({"jsonrpc": "2.0", "id": 5, "error": error}));
+    kit.line(client, r#"{"jsonrpc":"2.0","id":6,"method":"tools/call","params":{"arguments":{},"arguments":{}}}"#);
+    assert_eq!(kit.one(client)["error"]["code"], -32602);
+    kit.silent(upstream);
+    let (mut kit, client, ..) = two();
+    kit.send(client, &modern(5, "tools/call", &json!({})));
+    assert_eq!(kit.one(client)["error"]["message"], "params.name is required");
+}
+
 /// UPS-17: a list is the server's own, page by page, with its cursors, members and errors.
 #[test]
 fn list_is_the_servers_own_page() {

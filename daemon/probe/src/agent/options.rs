@@ -15,6 +15,8 @@ pub struct AgentOptions {
     pub work_prompt: Option<String>,
     /// A prompt whose turn asks the client for permission.
     pub question_prompt: Option<String>,
+    /// A prompt whose turn leaves background work (version 2).
+    pub background_prompt: Option<String>,
     /// Ids of the checks to do.
     pub checks: BTreeSet<&'static str>,
     /// Time limit of everything that has to happen.

@@ -1,6 +1,6 @@
 //! The table of checks of an agent, in the order of the report.
 
-use super::checks::{messages, turns, work};
+use super::checks::{messages, pieces, turns, work};
 use super::context::Context;
 use crate::about::{About, Group};
 use crate::endings;
@@ -380,5 +380,60 @@ pub(super) const CHECKS: &[Check<Context>] = &[
             "answer a request with the id null with -32600",
         ],
         messages::id_null,
+    ),
+    check(
+        "agent-v2-tool-call-cancel",
+        Group::Calls,
+        "SUP-06",
+        [
+            "ends a tool call that is cancelled by itself",
+            "Begins a turn of version 2, waits for a tool call with `capabilities.cancel`, sends `tool_call/cancel`, and waits for the answer and for a final status. Needs a prompt that starts one (`--work-prompt`).",
+            "accept the cancel, stop the work, and report the tool call with a final status",
+        ],
+        pieces::cancel_tool_call,
+    ),
+    check(
+        "agent-v2-terminal-cancel",
+        Group::Calls,
+        "SUP-06",
+        [
+            "ends a terminal that is cancelled by itself",
+            "Begins a turn of version 2, waits for a terminal with `capabilities.cancel`, sends `terminal/cancel`, and waits for the answer and for an `exitStatus`. Needs a prompt that starts one (`--work-prompt`).",
+            "accept the cancel, stop the processes, and report the terminal with an exitStatus",
+        ],
+        pieces::cancel_terminal,
+    ),
+    check(
+        "agent-v2-cancel-no-piece",
+        Group::Messages,
+        "SUP-06",
+        [
+            "refuses to cancel a tool call or terminal that is not there",
+            "Sends `tool_call/cancel` and `terminal/cancel` with unknown ids in version 2; expects -32602.",
+            "answer a cancel of an unknown piece with -32602",
+        ],
+        pieces::cancel_of_nothing,
+    ),
+    check(
+        "agent-v2-background-spared",
+        Group::Work,
+        "SUP-05",
+        [
+            "spares background work when a turn is cancelled",
+            "Waits for a turn of version 2 that leaves background work, cancels the next turn, and compares the lists of background work and its processes. Needs `--background-prompt`.",
+            "stop the work of the turn alone, and list background work in each state_update",
+        ],
+        pieces::background_is_spared,
+    ),
+    check(
+        "agent-v2-background-closed",
+        Group::Work,
+        "SUP-05, STOP-01",
+        [
+            "ends background work when its session is closed",
+            "Waits for a turn of version 2 that leaves background work with a process, sends `session/close`, and waits for the end of that process. Needs `--background-prompt`.",
+            "end the background work of a session before answering session/close",
+        ],
+        pieces::background_is_closed,
     ),
 ];

@@ -9,16 +9,16 @@ use crate::finding::{Finding, SessionError};
 use crate::text::listed;
 
 /// Time between two lists of the processes.
-const EVERY: Duration = Duration::from_millis(200);
+pub(super) const EVERY: Duration = Duration::from_millis(200);
 
 /// Names by process id.
-type Names = BTreeMap<i32, String>;
+pub(super) type Names = BTreeMap<i32, String>;
 
-fn processes(session: &Session<'_>) -> Names {
+pub(super) fn processes(session: &Session<'_>) -> Names {
     session.job.processes().into_iter().map(|it| (it.pid, it.name)).collect()
 }
 
-fn without(all: Names, known: &Names) -> Names {
+pub(super) fn without(all: Names, known: &Names) -> Names {
     all.into_iter().filter(|(pid, _)| !known.contains_key(pid)).collect()
 }
 
