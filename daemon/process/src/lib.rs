@@ -59,6 +59,7 @@ mod isolation;
 mod launch;
 mod limit_hint;
 mod nameless_file;
+mod null_device;
 mod output;
 mod proc;
 mod ready;

@@ -1,10 +1,10 @@
 //! The two ways to create a process, alone, for the benchmark `spawn`.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use crate::null_device;
 use crate::sys::{self, Exec, Image};
 
 /// A way to create a process.
@@ -23,7 +23,7 @@ pub enum Way {
 /// If no process can be created.
 pub fn start(program: &str, way: Way) -> io::Result<OwnedFd> {
     let program = CString::new(program)?;
-    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let null = null_device::open()?;
     let image = Image {
         programs: vec![program.clone()],
         argv: vec![program],

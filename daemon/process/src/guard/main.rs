@@ -21,6 +21,7 @@ use crate::guard::namespace::{self, Failed};
 use crate::guard::protocol::{FromGuard, Lease, Status, ToGuard, ToSupervisorSocket};
 use crate::isolation::Isolation;
 use crate::launch::Prepared;
+use crate::null_device;
 use crate::proc::table::{self, KILL, Stat, TERMINATE};
 use crate::sys::{self, Fault, FaultCell, Twin};
 
@@ -50,7 +51,7 @@ pub(crate) fn main() -> i32 {
 
 fn serve() -> io::Result<()> {
     let control = io::stdin().as_fd().try_clone_to_owned()?;
-    let null = File::open("/dev/null")?;
+    let null = null_device::open()?;
     rustix::stdio::dup2_stdin(&null)?;
     let mut control = ToSupervisorSocket::new(control);
     enter_service(&control, getpid().as_raw_nonzero().get())?;

@@ -22,6 +22,7 @@ use crate::guard::roster::{Entry, Roster};
 use crate::isolation::Isolation;
 use crate::launch::environment::{GUARD_MARK, variables_of_the_service_manager};
 use crate::launch::{Prepared, unavailable};
+use crate::null_device;
 use crate::ready::ready;
 
 /// Name of a guard in a process listing.
@@ -249,7 +250,7 @@ impl Started {
         let argv = argv.each_ref().map(CString::as_c_str);
         let prepared = Prepared::trial(program, &argv, &[env.as_c_str()])
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-        let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+        let null = null_device::open()?;
         let null = || null.as_fd().try_clone_to_owned();
         self.socket.run(&prepared, &[null()?, null()?, null()?, null()?])?;
         let until = Instant::now() + READY_WITHIN;

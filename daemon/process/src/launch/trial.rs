@@ -1,6 +1,5 @@
 //! A trial of a start: whether the system lets us make a process at all.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
@@ -10,6 +9,7 @@ use rustix::io::retry_on_intr;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use crate::launch::prepared::Prepared;
+use crate::null_device;
 use crate::ready::ready;
 use crate::sys::{self, Fault, Step};
 
@@ -23,7 +23,7 @@ const TRIAL_WITHIN: Duration = Duration::from_secs(5);
 ///
 /// If the system lacks the resources for that.
 pub(crate) fn try_out(group: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let null = File::options().read(true).write(true).open("/dev/null")?;
+    let null = null_device::open()?;
     let prepared = Prepared::trial(Path::new("/dev/null/trial"), &[c"trial"], &[])
         .ok_or(io::ErrorKind::InvalidInput)?;
     let exec = prepared.exec([null.as_fd(); 4], group, false);

@@ -4,7 +4,6 @@
 //! children that it did not start: their statuses belong to other parts of the program.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -20,6 +19,7 @@ use crate::containment::Containment;
 use crate::guard::Program;
 use crate::launch::environment::inherited;
 use crate::launch::limits;
+use crate::null_device;
 use crate::proc::boot_clock::BootClock;
 use crate::supervisor::activity::Activity;
 use crate::supervisor::child_exits::ChildExits;
@@ -93,7 +93,7 @@ impl Supervisor {
             containment,
             orphans,
             inherited: inherited(),
-            null: File::open("/dev/null")?,
+            null: null_device::open()?,
             scratch: vec![0; SCRATCH_BYTES],
             report,
             spare: SparePool::default(),
