@@ -38,7 +38,7 @@ fn begun(peer: &mut Peer, tool: &str, mark: &str) -> u64 {
 }
 
 /// Tiers to test; control groups only if the machine has them.
-fn tiers() -> Vec<&'static str> {
+pub(crate) fn tiers() -> Vec<&'static str> {
     let home = Home::new();
     home.configure(&Config::default());
     let tried = home.command(&["stdio"]).env("CEASED_CONTAINMENT", "cgroup").output();

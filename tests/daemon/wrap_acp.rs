@@ -2,6 +2,7 @@
 //! SUP-04).
 
 pub(crate) mod kit;
+mod pieces;
 
 use std::process::Command;
 use std::time::{Duration, Instant};

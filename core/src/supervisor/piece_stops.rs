@@ -128,7 +128,7 @@ impl Supervision {
                     stop.state = PieceState::Ending;
                     self.out.push(Effect::EndStrays { check: number, births });
                 }
-                None => self.end_piece_stop(now, number, Proof::Told),
+                None => self.end_piece_stop(now, number, PieceState::Over, Proof::Told),
             }
         }
     }
@@ -141,15 +141,15 @@ impl Supervision {
             (0, false) => Proof::Told,
             (ended, _) => Proof::ChildrenEnded(ended),
         };
-        self.end_piece_stop(now, check, proof);
+        self.end_piece_stop(now, check, PieceState::Cleared, proof);
         true
     }
 
     /// The stop of a piece is over: its request is answered, if the agent has not.
-    fn end_piece_stop(&mut self, now: Instant, number: u64, proof: Proof) {
+    fn end_piece_stop(&mut self, now: Instant, number: u64, state: PieceState, proof: Proof) {
         let Some(piece) = self.pieces.get_mut(number) else { return };
         let Some(stop) = &mut piece.stop else { return };
-        stop.state = PieceState::Over;
+        stop.state = state;
         let (request, has_ended) = (stop.request.clone(), stop.has_ended);
         let receipt = receipt_of(piece, proof);
         self.out.extend(receipt.map(Effect::Receipt));

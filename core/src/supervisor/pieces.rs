@@ -30,6 +30,8 @@ pub(super) enum PieceState {
     Told,
     /// Its processes are being ended.
     Ending,
+    /// They have ended, and the agent has not told of it.
+    Cleared,
     /// Nothing more is done.
     Over,
 }
@@ -73,7 +75,8 @@ impl Piece {
     }
 
     pub(super) fn is_stopping(&self) -> bool {
-        self.stop.as_ref().is_some_and(|stop| stop.state != PieceState::Over)
+        let state = self.stop.as_ref().map(|stop| stop.state);
+        matches!(state, Some(PieceState::Told | PieceState::Ending))
     }
 }
 
@@ -256,13 +259,16 @@ impl Pieces {
     }
 
     /// The pieces that have processes, in the order of their announcement: a tool call that shows
-    /// terminals has those of the terminals.
+    /// terminals has those of the terminals, and those of a cleared piece have ended.
     fn holders(&self) -> impl Iterator<Item = &Piece> {
         let is_live = |piece: &Piece, id: &str| {
             let mut all = self.all.iter();
             all.any(|it| it.is(PieceKind::Terminal, id, &piece.session))
         };
-        self.all.iter().filter(move |it| !it.terminals.iter().any(|id| is_live(it, id)))
+        let is_cleared =
+            |it: &Piece| it.stop.as_ref().is_some_and(|stop| stop.state == PieceState::Cleared);
+        let has_others = move |it: &Piece| it.terminals.iter().any(|id| is_live(it, id));
+        self.all.iter().filter(move |it| !is_cleared(it) && !has_others(it))
     }
 
     /// Numbers the pieces that have no job yet.

@@ -4,6 +4,7 @@
 //! instant in question counts as started after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
 
@@ -112,6 +113,11 @@ impl BirthTicks {
         alive
     }
 
+    /// Whether a process of this birth is, or descends from, a root of one of several works.
+    const fn has_root(&self, start: u64) -> bool {
+        !self.works.is_empty() && start >= self.floor
+    }
+
     /// The roots whose works are meant, of all roots in the order of their births.
     fn meant(&self, roots: &[(u64, i32)]) -> BTreeSet<(u64, i32)> {
         let pairs = || roots.iter().zip(&self.works);
@@ -154,6 +160,9 @@ pub(crate) struct Strays {
     /// The processes, and the clock tick of the order.
     births: BirthTicks,
     until: u64,
+    /// Whether each live process, by its id and birth, is one of the births: its root may be dead in
+    /// the next look, and the roots that are left tell less.
+    decided: BTreeMap<(NonZeroI32, u64), bool>,
     known: Followed,
     /// Process id and start time of each process that received a signal.
     signalled: BTreeMap<NonZeroI32, u64>,
@@ -170,6 +179,7 @@ impl Strays {
             ticket,
             births,
             until,
+            decided: BTreeMap::new(),
             known: Followed::default(),
             signalled: BTreeMap::new(),
             kill_at: now.checked_add(grace).unwrap_or(now),
@@ -219,7 +229,7 @@ impl Strays {
     /// Of those born after the order, only descendants of strays and orphans count: the others
     /// belong to later work of the job, which is none of this order's business.
     fn find(&mut self, members: &Members) {
-        for (pid, stat) in self.births.pick(members.alive()) {
+        for (pid, stat) in self.decide(members.alive()) {
             let is_orphan =
                 NonZeroI32::new(stat.parent).is_none_or(|parent| !members.pids.contains(&parent));
             if stat.start <= self.until || is_orphan {
@@ -228,6 +238,29 @@ impl Strays {
         }
         // Adds their descendants and forgets the dead.
         self.known.refresh();
+    }
+
+    /// Those of the live processes that are of the births: as an earlier look has found them, or as
+    /// their parent is.
+    fn decide(&mut self, mut alive: Vec<(Pid, Stat)>) -> Vec<(Pid, Stat)> {
+        let picked = self.births.pick(alive.clone());
+        let picked: BTreeSet<NonZeroI32> =
+            picked.into_iter().map(|(pid, _)| pid.as_raw_nonzero()).collect();
+        // A parent is older than its children.
+        alive.sort_by_key(|(pid, stat)| (stat.start, pid.as_raw_nonzero()));
+        let before = mem::take(&mut self.decided);
+        let mut by_parent: BTreeMap<i32, bool> = BTreeMap::new();
+        alive.retain(|(pid, stat)| {
+            let pid = pid.as_raw_nonzero();
+            let known = before.get(&(pid, stat.start)).or_else(|| by_parent.get(&stat.parent));
+            let is_meant = known.copied().unwrap_or_else(|| picked.contains(&pid));
+            self.decided.insert((pid, stat.start), is_meant);
+            if is_meant || self.births.has_root(stat.start) {
+                by_parent.insert(pid.get(), is_meant);
+            }
+            is_meant
+        });
+        alive
     }
 
     /// Numbers of ended and of remaining processes.
@@ -271,6 +304,38 @@ mod tests {
         let same = births(0, Some(100), &[(100, false), (100, true)]);
         assert_eq!(meant(&same, &[(100, 7), (100, 8)]), [8]);
         assert_eq!(meant(&same, &[(100, 7), (100, 8), (100, 9)]), [0; 0]);
+    }
+
+    fn process(pid: i32, start: u64, parent: i32) -> (Pid, Stat) {
+        let stat = Stat {
+            is_dead: false,
+            parent,
+            group: pid,
+            session: pid,
+            start,
+            cpu: 0,
+            reaped_cpu: 0,
+            resident: 0,
+        };
+        (Pid::from_raw(pid).unwrap(), stat)
+    }
+
+    /// SUP-06: an order keeps to the processes that it has found: the death of a root, which leaves
+    /// as many roots as works, moves no other work into it.
+    #[test]
+    fn work_of_a_process_is_decided_once() {
+        let two = births(0, None, &[(100, true), (100, false)]);
+        let mut strays = Strays::new(1, two, 200, Duration::ZERO);
+        let mut decide = |alive: &[(Pid, Stat)]| -> Vec<i32> {
+            let meant = strays.decide(alive.to_vec()).into_iter();
+            meant.map(|(pid, _)| pid.as_raw_nonzero().get()).collect()
+        };
+        let other = [process(8, 100, 1), process(10, 101, 8)];
+        let first = [&[process(7, 100, 1), process(9, 101, 7)][..], &other].concat();
+        assert_eq!(decide(&first), [7, 9]);
+        let orphaned = [&[process(9, 101, 1)][..], &other, &[process(11, 102, 10)]].concat();
+        assert_eq!(decide(&orphaned), [9]);
+        assert_eq!(decide(&other), [0; 0]);
     }
 
     /// A descendant is of the work of its root, however late it was born; the program is of none.
