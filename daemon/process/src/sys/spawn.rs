@@ -144,7 +144,7 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
                 error if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
                     match clone_with_pidfd() {
                         Ok(None) => return Ok(Forked::Child { in_cgroup: cgroup.is_none() }),
-                        Ok(Some((pid, pidfd))) => parent_of(pid, Ok(pidfd)),
+                        Ok(Some((pid, pidfd))) => parent_of(pid, pidfd),
                         Err(error) => Err(error),
                     }
                 }
@@ -157,12 +157,13 @@ fn fork_into(cgroup: Option<RawFd>) -> io::Result<Forked> {
 }
 
 /// Forks with the older `clone` call, which also returns a pidfd: a kernel or sandbox without
-/// `clone3` may lack `pidfd_open` too. `None` in the child.
+/// `clone3` may lack `pidfd_open` too. An emulator of another processor may have that one alone.
+/// `None` in the child.
 ///
 /// # Safety
 ///
 /// The child may call only async-signal-safe functions.
-unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, OwnedFd)>> {
+unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, io::Result<OwnedFd>)>> {
     let mut pidfd: c_int = -1;
     let flags = libc::c_long::from(libc::CLONE_PIDFD | libc::SIGCHLD);
     let zero: libc::c_long = 0;
@@ -172,9 +173,36 @@ unsafe fn clone_with_pidfd() -> io::Result<Option<(c_int, OwnedFd)>> {
     match c_int::try_from(pid) {
         Ok(0) => Ok(None),
         // SAFETY: the kernel has just created it, and it has no other owner.
-        Ok(pid) if pid > 0 => Ok(Some((pid, unsafe { OwnedFd::from_raw_fd(pidfd) }))),
+        Ok(pid) if pid > 0 => Ok(Some((pid, Ok(unsafe { OwnedFd::from_raw_fd(pidfd) })))),
+        Ok(_) | Err(_) => match io::Error::last_os_error() {
+            // SAFETY: as for this function.
+            error if error.raw_os_error() == Some(libc::EINVAL) => unsafe { plain_clone() },
+            error => Err(error),
+        },
+    }
+}
+
+/// Forks, and opens the pidfd of the child afterwards. `None` in the child.
+///
+/// # Safety
+///
+/// The child may call only async-signal-safe functions.
+unsafe fn plain_clone() -> io::Result<Option<(c_int, io::Result<OwnedFd>)>> {
+    let zero: libc::c_long = 0;
+    let flags = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: without CLONE_VM it is a fork, on a copy of the stack.
+    match c_int::try_from(unsafe { libc::syscall(libc::SYS_clone, flags, zero, zero, zero, zero) })
+    {
+        Ok(0) => Ok(None),
+        // The id is the child's until it is waited for.
+        Ok(pid) if pid > 0 => Ok(Some((pid, pidfd_of(pid)))),
         Ok(_) | Err(_) => Err(io::Error::last_os_error()),
     }
+}
+
+fn pidfd_of(pid: c_int) -> io::Result<OwnedFd> {
+    let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?)
 }
 
 /// The two processes after a copy.
