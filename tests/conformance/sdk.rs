@@ -22,6 +22,7 @@ mod modern;
 mod oauth;
 pub(crate) mod processes;
 mod record;
+mod rmcp;
 mod server;
 mod suite;
 
