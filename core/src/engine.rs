@@ -42,6 +42,7 @@ use crate::supervisor::table::Agents;
 use crate::tasks::lookups::Lookups;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
+use crate::upstream::mirror::Mirror;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
 
@@ -355,6 +356,13 @@ impl Engine {
     #[must_use]
     pub fn input_schema(&self, name: &str, conn: ConnId) -> Option<&str> {
         self.upstreams.input_schema(&self.outbox, name, conn)
+    }
+
+    /// Arguments that headers repeat in a call on the connection of a server by URL; `tool` is the
+    /// name that the server knows (REM-01).
+    #[must_use]
+    pub fn mirrors(&self, conn: ConnId, tool: &str) -> &[Mirror] {
+        self.upstreams.mirrors(conn, tool)
     }
 
     /// Scopes that the token of a peer lacks for a request, by its method and the name in its

@@ -629,6 +629,11 @@ impl Backend for LocalBackend {
         Ok(Some(embedded(&found.config)?))
     }
 
+    fn embed_servers(&self, config: Option<&Path>, file: &Path) -> Result<Embedded, Failure> {
+        let found = find_with_project(config)?.with_servers(Some(file))?;
+        embedded(&found.config)
+    }
+
     fn embed_project(&self) -> Result<Option<Embedded>, Failure> {
         let found = find_with_project(None).map_err(|error| in_brief(&error))?;
         match found.source {

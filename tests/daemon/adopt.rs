@@ -204,7 +204,8 @@ fn shared_servers_move_into_the_daemon() {
     let text = r#"{"mcpServers": {
         "git": { "command": "uvx", "args": ["mcp-server-git"], "env": {"TOKEN": "s3cret"} },
         "asks": { "command": "x", "args": ["${input:token}"] },
-        "bare": { "command": "y" } } }"#;
+        "bare": { "command": "y" },
+        "far": { "type": "http", "url": "https://example.org/mcp" } } }"#;
     let host = Host::new(text);
     let config = host.0.path().join("own.toml");
     host.0.configure_as("[[server]]\nname = \"bare\"\ncommand = [\"z\"]\n");
@@ -217,7 +218,9 @@ fn shared_servers_move_into_the_daemon() {
     let read: toml::Table = host.read("own.toml").parse().unwrap();
     let names: Vec<_> =
         read["server"].as_array().unwrap().iter().map(|it| it["name"].as_str()).collect();
-    assert_eq!(names, [Some("bare"), Some("git"), Some("bare-2")]);
+    assert_eq!(names, [Some("bare"), Some("git"), Some("bare-2"), Some("far")]);
+    assert_eq!(read["server"][3]["url"].as_str(), Some("https://example.org/mcp"));
+    assert!(ran.err.contains("far (line 5): the file has no credentials for it"), "{ran:?}");
     assert_eq!(read["server"][1]["env"]["TOKEN"].as_str(), Some("s3cret"));
     let new: serde_json::Value = serde_json::from_str(&host.read("mcp.json")).unwrap();
     let place = config.canonicalize().unwrap();
@@ -227,6 +230,9 @@ fn shared_servers_move_into_the_daemon() {
     assert_eq!(new["mcpServers"]["git"]["args"], serde_json::json!(expected));
     assert_eq!(new["mcpServers"]["bare"]["args"][5], "bare-2");
     assert_eq!(new["mcpServers"]["asks"]["command"], "x");
+    let expected = ["connect", "--spawn", "--config", place, "--server", "far", "--", "--url"];
+    let expected = [&expected[..], &["https://example.org/mcp", "http"]].concat();
+    assert_eq!(new["mcpServers"]["far"]["args"], serde_json::json!(expected));
     let ran = host.run(&options);
     assert!(ran.code == Some(0) && ran.err.contains("nothing to change"), "{ran:?}");
     let ran = host.run(&["adopt", "--undo", "--write"]);

@@ -1,7 +1,7 @@
 //! Logins at servers by URL, and the renewal of their tokens, with a real authorization server.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -130,6 +130,37 @@ fn login_opens_a_server() {
     let told =
         daemon.home.log() + &fs::read_to_string(daemon.home.path().join("audit.log")).unwrap();
     assert!(!told.contains("access-") && !told.contains("refresh-"), "{told}");
+}
+
+/// A server of a host's file is logged in to without a daemon, and its login serves `ceased stdio`.
+#[test]
+fn server_of_a_hosts_file_is_logged_in_to() {
+    let remote = Remote::guarded(&[]);
+    let home = Home::new();
+    home.configure_as("");
+    let file = home.path().join("mcp.json");
+    let entries = json!({"mcpServers": {"far": {"type": "http", "url": remote.url()}}});
+    fs::write(&file, entries.to_string()).unwrap();
+    let file = file.to_str().unwrap();
+    let arguments = ["login", "far", "--no-browser", "--mcp-servers", file];
+    let waiting = Waiting::start(home.command(&arguments));
+    waiting.open();
+    let (is_done, told) = waiting.end();
+    assert!(is_done && told.contains("logged in to far"), "{told}");
+    let mut command = home.command(&["stdio", "--mcp-servers", file]);
+    let asked = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "whoami", "arguments": {}}}),
+    ];
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    asked.iter().for_each(|message| writeln!(input, "{message}").unwrap());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let answer = lines.find(|line| line.contains("\"id\":2")).unwrap();
+    assert!(answer.contains("person-"), "{answer}");
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }
 
 /// A token that the server refuses is renewed once for all calls that need it, and none of them

@@ -1,6 +1,7 @@
 //! Servers by URL behind the daemon (REM-01 to REM-05).
 
 pub(crate) mod kit;
+mod proxy;
 
 use std::process::Command;
 
@@ -45,6 +46,27 @@ fn servers_of_every_transport_are_called() {
             }
             _ => assert_eq!(call["path"], "/post?session=1"),
         }
+    }
+}
+
+/// REM-01: headers repeat the arguments that a tool names, without a session alone; a tool whose
+/// headers cannot be sent is left out with a warning.
+#[test]
+fn headers_repeat_arguments_without_a_session() {
+    for era in ["modern", "session"] {
+        let is_modern = era == "modern";
+        let remote = Remote::start(era, &[]);
+        let daemon = remote.daemon("");
+        let mut peer = daemon.peer();
+        assert_eq!(names(&mut peer).iter().any(|name| name == "unfit"), !is_modern);
+        assert_eq!(say(&mut peer, "echo", r#"{"text":"ü","deep":{"n":7},"x":1}"#), "ü");
+        let headers = remote.wait_for("tools/call", 1).remove(0)["headers"].clone();
+        let sent = ["mcp-param-text", "mcp-param-n"].map(|name| headers.get(name).cloned());
+        match is_modern {
+            true => assert_eq!(sent, [Some(json!("=?base64?w7w=?=")), Some(json!("7"))]),
+            false => assert_eq!(sent, [None, None]),
+        }
+        assert_eq!(daemon.home.log().contains("cannot be sent: unfit ("), is_modern);
     }
 }
 
@@ -248,11 +270,13 @@ fn certificates_are_verified() {
     let good = made.signed("good", "IP:127.0.0.1", 2049);
     let old = made.signed("old", "IP:127.0.0.1", 2021);
     let other = made.signed("other", "DNS:example.org", 2049);
+    let own = made.authority("own");
     for (certificate, more, why) in [
         (&good, &*ca, None),
         (&good, "", Some("no authority that is trusted")),
         (&old, &ca, Some("has expired")),
         (&other, &ca, Some("is for example.org")),
+        (&own, &ca, Some("(self-signed, CA:TRUE)")),
     ] {
         let remote = Remote::start("modern", &[&format!("tls:{}", certificate.display())]);
         let daemon = remote.daemon_at(&format!("https://127.0.0.1:{}/mcp", remote.port), more);
@@ -296,6 +320,7 @@ fn keys_of_commands_are_refused_with_a_url() {
 #[test]
 fn entries_of_hosts_are_taken() {
     let home = Home::new();
+    home.configure_as(&format!("[[listen]]\ntransport = \"unix\"\npath = {:?}\n", home.socket()));
     let remote = Remote::start("session", &["token"]);
     let file = home.path().join("mcp.json");
     let entries = json!({"mcpServers": {
@@ -307,4 +332,9 @@ fn entries_of_hosts_are_taken() {
     let text = String::from_utf8_lossy(&imported.stdout);
     assert!(text.contains(&format!("url = {:?}", remote.url())), "{text}");
     assert!(text.contains("Bearer ${FAR_TOKEN}"), "{text}");
+    let mut command = home.command(&["serve", "--mcp-servers", file.to_str().unwrap()]);
+    command.env("FAR_TOKEN", "secret");
+    let daemon = Daemon::start_with(home, command);
+    assert!(daemon.home.log().contains("only the host can fill in ${input:key}"));
+    assert_eq!(say(&mut daemon.peer(), "echo", r#"{"text":"x"}"#), "x");
 }

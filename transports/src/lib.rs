@@ -66,6 +66,7 @@ mod tcp;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod transport;
+mod tunnel;
 mod unix;
 
 pub use address::{Address, AddressError, SocketMode};
@@ -77,6 +78,7 @@ pub use socket::{Socket, send as send_now};
 pub use stdio::Stdio;
 pub use tcp::tune as tune_tcp;
 pub use transport::{Peer, Readiness, Transport};
+pub use tunnel::{Tunnel, TunnelError};
 pub use unix::socket as unix_socket;
 
 /// Connections the system keeps for us until they are accepted; it may cap this lower.

@@ -15,8 +15,10 @@ use std::time::Duration;
 
 use mio::event::Event;
 use mio::{Registry, Token};
+use rustls::client::Resumption;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{
     CertificateError, ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig,
     ServerConnection,
@@ -121,6 +123,38 @@ impl TlsConfig {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
+
+    /// The same authorities, and this certificate of the client, behind which those of intermediate
+    /// authorities are, with its key, for servers that ask for one; both in PEM format.
+    ///
+    /// # Errors
+    /// Why they cannot be used.
+    pub fn identified(&self, certificates: &[u8], key: &[u8]) -> Result<Self, String> {
+        let (chain, key) = identity(certificates, key)?;
+        let certified = CertifiedKey::from_der(chain, key, self.0.crypto_provider())
+            .map_err(|why| format!("the certificate and its key cannot be used: {why}"))?;
+        let mut config = ClientConfig::clone(&self.0);
+        config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(certified));
+        // A session of a client without the certificate must not be resumed.
+        config.resumption = Resumption::default();
+        Ok(Self(Arc::new(config)))
+    }
+}
+
+/// A certificate with those of its authorities, and its key.
+fn identity(
+    certificates: &[u8],
+    key: &[u8],
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), String> {
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
+        .collect::<Result<_, _>>()
+        .map_err(|why| format!("it has no certificate in PEM format: {why}"))?;
+    if chain.is_empty() {
+        return Err("it has no certificate in PEM format".into());
+    }
+    let key = PrivateKeyDer::from_pem_slice(key)
+        .map_err(|why| format!("its key is no private key in PEM format: {why}"))?;
+    Ok((chain, key))
 }
 
 /// The certificate of a server, and the sessions that its clients can resume.
@@ -134,14 +168,7 @@ impl TlsAcceptor {
     /// # Errors
     /// Why they cannot be used.
     pub fn new(certificates: &[u8], key: &[u8]) -> Result<Self, String> {
-        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(certificates)
-            .collect::<Result<_, _>>()
-            .map_err(|why| format!("it has no certificate in PEM format: {why}"))?;
-        if chain.is_empty() {
-            return Err("it has no certificate in PEM format".into());
-        }
-        let key = PrivateKeyDer::from_pem_slice(key)
-            .map_err(|why| format!("its key is no private key in PEM format: {why}"))?;
+        let (chain, key) = identity(certificates, key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -460,7 +487,7 @@ impl<T: Transport> Transport for Tls<T> {
     }
 
     fn holds_output(&self) -> bool {
-        self.session.wants_write() || self.session.is_handshaking()
+        self.session.wants_write() || self.session.is_handshaking() || self.below.holds_output()
     }
 
     /// Room for held bytes is used by a read.

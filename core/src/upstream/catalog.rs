@@ -5,9 +5,11 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::protocol::revision::MCP_2026_07_28;
 use crate::tool::{StopPolicy, TaskSupport, Tool};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
+use crate::upstream::mirror::mirrors;
 use crate::upstream::reading::ListRead;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
@@ -26,6 +28,8 @@ impl Server {
             manifest: None,
             tools: Default::default(),
             support: Default::default(),
+            mirrors: Default::default(),
+            unfit: Default::default(),
             listed: Vec::new(),
             known: Default::default(),
             warnings: Warnings::default(),
@@ -81,6 +85,7 @@ impl Server {
         if (&*manifest.revision, &*manifest.identity) != (revision, identity) {
             (manifest.revision, manifest.identity) = (revision.into(), identity.into());
             self.is_unsaved = true;
+            self.offer_tools();
         }
     }
 
@@ -106,7 +111,10 @@ impl Server {
         let Some(manifest) = self.manifest.take() else { return };
         self.tools.clear();
         self.support.clear();
+        self.mirrors.clear();
+        self.unfit.clear();
         self.listed.clear();
+        let has_headers = self.server.is_remote && *manifest.revision == *MCP_2026_07_28.revision;
         for element in &manifest.tools {
             let Some(name) = text_member(element, "name") else { continue };
             if !self.server.filter.offers(&name) {
@@ -116,6 +124,16 @@ impl Server {
             let is_new = !self.tools.contains_key(&*shown);
             if shown.len() > NAME_MAX && !self.server.prefix.is_empty() || !is_new {
                 continue;
+            }
+            if has_headers {
+                match mirrors(element) {
+                    Ok(none) if none.is_empty() => {}
+                    Ok(some) => _ = self.mirrors.insert(name.clone(), some),
+                    Err(why) => {
+                        self.unfit.insert(name, why.into());
+                        continue;
+                    }
+                }
             }
             let said = declared(element);
             if said != TaskSupport::Forbidden {
@@ -149,12 +167,13 @@ impl Server {
     /// tools that are hidden or run as tasks (UPS-17).
     pub(crate) fn shown_page<'a>(&self, page: &'a str) -> Cow<'a, str> {
         let filter = &self.server.filter;
-        let is_whole = filter.only.is_empty() && filter.hide.is_empty();
+        let is_whole = filter.only.is_empty() && filter.hide.is_empty() && self.unfit.is_empty();
         let Some(tools) = member(page, "tools") else { return Cow::Borrowed(page) };
         if is_whole && self.server.task_support.is_none() {
             return Cow::Borrowed(page);
         }
-        let offered = |tool: &&str| text_member(tool, "name").is_none_or(|it| filter.offers(&it));
+        let is_fit = |name: &str| filter.offers(name) && !self.unfit.contains_key(name);
+        let offered = |tool: &&str| text_member(tool, "name").is_none_or(|it| is_fit(&it));
         let kept = elements(tools).into_iter().filter(offered);
         let kept: Vec<Cow<'_, str>> = kept.map(|tool| self.with_support(tool).0).collect();
         Cow::Owned(with_member(page, "tools", &alloc::format!("[{}]", kept.join(","))))

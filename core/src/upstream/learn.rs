@@ -201,7 +201,8 @@ impl Gateway<'_> {
         // A list that is known is better than one that did not come.
         let is_kept = was_known && (read.is_refused || read.problem.is_some());
         let has_changed = !is_kept && server.take_list(at, read);
-        if let Some(what) = warning {
+        let of_headers = server.warnings.note_unfit(&server.unfit);
+        for what in warning.into_iter().chain(of_headers) {
             self.warn_of_server(&of, what);
         }
         if has_changed && at == TOOLS {

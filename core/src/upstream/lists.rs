@@ -22,7 +22,9 @@ use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::Effect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
+
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS};
+use crate::upstream::mirror::Mirror;
 use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::server::{Share, UpstreamServer};
@@ -209,6 +211,14 @@ impl Upstreams {
             listed.contains("x-mcp-header") && text_member(listed, "name").as_deref() == Some(name)
         };
         member(server.listed.iter().map(|listed| &**listed).find(named)?, "inputSchema")
+    }
+
+    /// Arguments that headers of HTTP repeat, of a call on the connection of a server by URL; `tool`
+    /// is the name that the server knows.
+    pub(crate) fn mirrors(&self, conn: ConnId, tool: &str) -> &[Mirror] {
+        let instance = self.instances.values().find(|instance| instance.conn == Some(conn));
+        let server = instance.and_then(|it| self.state(&it.server.name, it.audience.as_ref()));
+        server.and_then(|server| server.mirrors.get(tool)).map_or(&[], Vec::as_slice)
     }
 
     /// Scopes that the token of a peer lacks for a tool of this name.

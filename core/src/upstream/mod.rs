@@ -23,6 +23,7 @@ pub(crate) mod listen;
 pub(crate) mod lists;
 pub(crate) mod log;
 pub mod manifest;
+pub mod mirror;
 pub(crate) mod narrow;
 pub(crate) mod neutral;
 mod notifications;

@@ -23,6 +23,7 @@ use crate::upstream::effect::Effect;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
+use crate::upstream::mirror::Mirror;
 use crate::upstream::question::Question;
 use crate::upstream::reading::Reading;
 use crate::upstream::server::UpstreamServer;
@@ -118,6 +119,10 @@ pub(crate) struct Server {
     pub(crate) tools: BTreeMap<Box<str>, Arc<Tool>>,
     /// Task support that the server itself declares for its tools, if any.
     pub(crate) support: BTreeMap<Box<str>, TaskSupport>,
+    /// Arguments of its tools that headers of HTTP repeat, by the name that the server knows.
+    pub(crate) mirrors: BTreeMap<Box<str>, Vec<Mirror>>,
+    /// Tools that are left out, since their headers cannot be sent, with the reasons.
+    pub(crate) unfit: BTreeMap<Box<str>, Box<str>>,
     /// Elements of `tools/list` as clients see them.
     pub(crate) listed: Vec<Box<str>>,
     /// Lists that are known, by their position; others count as empty.

@@ -1,8 +1,10 @@
 //! Warnings about the lists of a server, for its operator.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::upstream::list::LISTS;
 
@@ -14,6 +16,7 @@ const NAMED_MAX: usize = 5;
 pub(crate) struct Warnings {
     lists: [Option<Box<str>>; LISTS.len()],
     shadowed: Option<Box<str>>,
+    unfit: Option<Box<str>>,
 }
 
 impl Warnings {
@@ -26,15 +29,19 @@ impl Warnings {
     /// Notes the names that another server or tool has as well. Returns the warning if it is a new
     /// one.
     pub(crate) fn note_shadowed(&mut self, names: &[Box<str>]) -> Option<Box<str>> {
-        let text = (!names.is_empty()).then(|| {
-            let shown: String = names[..names.len().min(NAMED_MAX)].join(", ");
-            let more = match names.len().saturating_sub(NAMED_MAX) {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
-            format!("left out, since an earlier tool has the name: {shown}{more}").into()
-        });
+        let text = shown(names)
+            .map(|names| format!("left out, since an earlier tool has the name: {names}").into());
         renew(&mut self.shadowed, text)
+    }
+
+    /// Notes the tools whose arguments no headers can repeat. Returns the warning if it is a new one.
+    pub(crate) fn note_unfit(&mut self, tools: &BTreeMap<Box<str>, Box<str>>) -> Option<Box<str>> {
+        let told: Vec<Box<str>> =
+            tools.iter().map(|(name, why)| format!("{name} ({why})").into()).collect();
+        let text = shown(&told).map(|tools| {
+            format!("left out for an `x-mcp-header` that cannot be sent: {tools}").into()
+        });
+        renew(&mut self.unfit, text)
     }
 
     /// Whether a list did not end well.
@@ -44,7 +51,17 @@ impl Warnings {
 
     /// Every warning.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.lists.iter().chain([&self.shadowed]).flatten().map(|text| &**text)
+        self.lists.iter().chain([&self.shadowed, &self.unfit]).flatten().map(|text| &**text)
+    }
+}
+
+/// The first of some texts, and how many more there are; `None` without one.
+fn shown(texts: &[Box<str>]) -> Option<String> {
+    let shown = texts[..texts.len().min(NAMED_MAX)].join(", ");
+    match texts.len().saturating_sub(NAMED_MAX) {
+        _ if texts.is_empty() => None,
+        0 => Some(shown),
+        more => Some(format!("{shown} and {more} more")),
     }
 }
 

@@ -45,6 +45,7 @@ pub mod io;
 mod message;
 pub mod printable;
 pub mod private_address;
+pub mod proxy;
 mod task;
 mod tasks;
 #[cfg(test)]

@@ -256,7 +256,13 @@ fn report(plan: &Plan, args: &AdoptArgs, io: &mut Io<'_>) {
             Change::Left(why) => format!("is left as it is: {why}"),
         };
         io.say(&format!("{} {effect}", label(entry)));
-        let warning = entry.warning().filter(|_| !args.undo && *change == Change::Changed);
+        let is_moved = !args.undo && *change == Change::Changed;
+        if is_moved && entry.remote().is_some_and(|remote| !remote.has_credentials()) {
+            let text =
+                "the file has no credentials for it; if it wants a login, `ceased login` gives one";
+            io.say(&format!("{}: {text}", label(entry)));
+        }
+        let warning = entry.warning().filter(|_| is_moved);
         if let Some(warning) = warning {
             io.say(&format!("warning: {}: {warning}", label(entry)));
         }

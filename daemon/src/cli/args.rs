@@ -566,6 +566,9 @@ pub(super) struct LoginArgs {
     /// Id of a client that was registered by hand [default: `oauth` of the server, or a new one]
     #[arg(long, value_name = "ID")]
     pub(super) client_id: Option<String>,
+    /// A host's file that has the server, as of `ceased stdio --mcp-servers`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) mcp_servers: Option<PathBuf>,
     /// Open no browser; the address that a browser elsewhere ends at can be pasted
     #[arg(long)]
     pub(super) no_browser: bool,
@@ -582,6 +585,9 @@ pub(super) struct LogoutArgs {
     /// Name of the server
     #[arg(add = ArgValueCompleter::new(completion::servers))]
     pub(super) server: String,
+    /// A host's file that has the server, as of `ceased stdio --mcp-servers`
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub(super) mcp_servers: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,

@@ -8,7 +8,7 @@ use ceased_core::rpc::error::code;
 
 use super::args::DaemonArgs;
 use super::format::clean;
-use super::{Backend, DaemonLocation, Exit, Failure, Io, arguments};
+use super::{Backend, DaemonLocation, Embedded, Exit, Failure, Io, arguments};
 use crate::trust_store::PROJECT_FILE;
 use ceased_client::{Client, Endpoint, Error, INVALID_PARAMS, Options, Part, RpcError, Tool};
 
@@ -163,6 +163,11 @@ pub(super) fn daemon_or_embedded(
         "no daemon at {}; {purpose} in this process",
         clean(&endpoints.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))
     ));
+    self::embedded(embedded, io)
+}
+
+/// A session with a server in this process.
+pub(super) fn embedded(embedded: Embedded, io: &mut Io<'_>) -> Result<Session, Failure> {
     let options = options(io, None)?;
     let client = Client::on(embedded.stream, options)?;
     Ok(Session { client, server: Some(embedded.server) })

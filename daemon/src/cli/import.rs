@@ -76,6 +76,11 @@ fn say_remarks(entry: &Entry, table: &ServerTable, io: &mut Io<'_>) {
              an absolute path, or a `cwd`"
         ));
     }
+    if entry.remote().is_some_and(|remote| !remote.has_credentials()) {
+        io.say(&format!(
+            "{name}: the file has no credentials for it; if it wants a login, `ceased login {name}`"
+        ));
+    }
     if let Some(warning) = entry.warning() {
         io.say(&format!("warning: {name}: {warning}"));
     }

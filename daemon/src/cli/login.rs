@@ -3,6 +3,7 @@
 
 use std::io::BufRead as _;
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{LoginArgs, LogoutArgs};
+use super::args::{DaemonArgs, LoginArgs, LogoutArgs};
 use super::discover::Session;
 use super::format::{self, clean};
 use super::{Backend, Exit, Failure, Io, discover};
@@ -41,7 +42,8 @@ pub(super) fn login(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = discover::daemon_or_embedded(&args.daemon, "keeping the login", io, backend)?;
+    let mut session =
+        session(&args.daemon, args.mcp_servers.as_deref(), "keeping the login", io, backend)?;
     let told = session.client.call("ceased/login", json!({"server": args.server}))?;
     let told: Told = serde_json::from_value(told).map_err(|why| {
         Failure::new(Exit::Failed, format!("ceased/login tells no place ({why})"))
@@ -49,7 +51,8 @@ pub(super) fn login(
     let failed = |why: String| Failure::new(Exit::Failed, clean(&why));
     let target = &told.target;
     let url = Url::parse(&target.url).map_err(|why| failed(format!("{:?} {why}", target.url)))?;
-    let reach = Reach::of(&url, target.ca_file.clone(), target.allow_private);
+    let reach =
+        Reach::of(&url, target.ca_file.clone(), target.client.clone(), target.allow_private);
     let client = client_id(args, target)?;
     let pending = Pending::begin(&target.url, reach, client, &target.scopes).map_err(failed)?;
     let code = wait(&pending, args, &session, io)?;
@@ -67,6 +70,20 @@ pub(super) fn login(
     };
     io.say(&format!("logged in to {} at {issuer}, for {whom}", args.server));
     Ok(Exit::Done)
+}
+
+/// The daemon, or a server in this process with the servers of a host's file.
+fn session(
+    daemon: &DaemonArgs,
+    host_file: Option<&Path>,
+    purpose: &str,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Session, Failure> {
+    let Some(file) = host_file else {
+        return discover::daemon_or_embedded(daemon, purpose, io, backend);
+    };
+    discover::embedded(backend.embed_servers(daemon.config.as_deref(), file)?, io)
 }
 
 /// The client that ceased is at the authorization server.
@@ -154,7 +171,8 @@ pub(super) fn logout(
     io: &mut Io<'_>,
     backend: &dyn Backend,
 ) -> Result<Exit, Failure> {
-    let mut session = discover::daemon_or_embedded(&args.daemon, "ending the login", io, backend)?;
+    let mut session =
+        session(&args.daemon, args.mcp_servers.as_deref(), "ending the login", io, backend)?;
     let told = session.client.call("ceased/login", json!({"server": args.server, "end": true}))?;
     if args.json {
         format::json(&told, io)?;

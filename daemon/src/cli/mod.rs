@@ -195,6 +195,12 @@ pub trait Backend {
         err: &mut dyn Write,
     ) -> Result<Option<Embedded>, Failure>;
 
+    /// A server in this process with the servers of a host's file beside those of the configuration.
+    ///
+    /// # Errors
+    /// If one of the files is invalid, or the server cannot start.
+    fn embed_servers(&self, config: Option<&Path>, file: &Path) -> Result<Embedded, Failure>;
+
     /// A server in this process with a trusted `./ceased.toml`; `None` if there is none.
     ///
     /// # Errors
@@ -571,6 +577,10 @@ impl Backend for ClientOnly {
 
     fn embed(&self, _: Option<&Path>, _: &mut dyn Write) -> Result<Option<Embedded>, Failure> {
         Ok(None)
+    }
+
+    fn embed_servers(&self, _: Option<&Path>, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, Self::WHY))
     }
 
     fn embed_project(&self) -> Result<Option<Embedded>, Failure> {

@@ -82,7 +82,7 @@ impl Shared {
             });
             names.push(table.map(|table| {
                 // One that is behind ceased already stays as it is.
-                if entry.is_command() {
+                if entry.is_direct() {
                     self.added.push_str(&format!("\n{}", table.text));
                     self.shown.push_str(&format!("\n{}", table.shown));
                     self.taken.insert(table.name.clone());

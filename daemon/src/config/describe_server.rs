@@ -9,6 +9,7 @@ use ceased_process::{Bounds, Inherit, Isolation};
 
 use super::bounds::describe_bounds;
 use super::describe_access::describe_allow;
+use super::oauth::TlsFiles;
 use super::remote_server::RemoteServer;
 use super::server::{Server, prefix_of};
 use super::units::{heartbeat, show_duration};
@@ -100,6 +101,9 @@ fn describe_remote(remote: &RemoteServer, more: &mut impl FnMut(String)) {
         if let Some(path) = path {
             more(format!("{key} {}", path.display()));
         }
+    }
+    if let Some(TlsFiles { cert, key }) = &remote.client {
+        more(format!("client_cert {}, client_key {}", cert.display(), key.display()));
     }
     let oauth = &remote.oauth;
     if oauth.client_credentials {

@@ -282,6 +282,8 @@ pub(super) struct Server {
     pub(super) read_timeout: Option<Spanned<Span>>,
     pub(super) max_connections: Option<Whole>,
     pub(super) ca_file: Option<Text>,
+    pub(super) client_cert: Option<Text>,
+    pub(super) client_key: Option<Text>,
     pub(super) allow_private: Option<Spanned<bool>>,
     pub(super) cwd: Option<Text>,
     pub(super) env: Option<Spanned<Ordered<Text>>>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ceased_transports::http::client::{Url, check_header};
 
 use super::error::ConfigError;
+use super::oauth::{Pem, TlsFiles};
 use super::variables::Variables;
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::remote::Protocol;
@@ -54,6 +55,10 @@ pub struct RemoteServer {
     pub max_connections: usize,
     /// Authorities that are trusted instead of those of the system.
     pub ca_file: Option<PathBuf>,
+    /// Certificate and key of this side, for a server that asks for one.
+    pub client: Option<TlsFiles>,
+    /// Their content; `None` before they are read.
+    pub(crate) pem: Option<Pem>,
     /// Whether a name may stand for an address of a private network.
     pub allow_private: bool,
 }
@@ -121,6 +126,13 @@ impl RemoteServer {
         }
         if let Some(path) = &self.oauth.client_secret_file {
             word(path, "client_secret_file")?;
+        }
+        if let Some(files) = &self.client {
+            let failed = |why| {
+                let what = format!("cannot read `client_cert` and `client_key`: {why}");
+                ConfigError::of_file(&files.cert, what, "check the paths and modes")
+            };
+            self.pem = Some(files.read().map_err(failed)?);
         }
         self.secrets = Some(Variables(secrets));
         Ok(())

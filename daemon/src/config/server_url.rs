@@ -7,6 +7,7 @@ use ceased_transports::http::client::Url;
 
 use super::check::{Checker, Key};
 use super::json::Ordered;
+use super::oauth::TlsFiles;
 use super::raw;
 use super::remote_server::{Oauth, RemoteServer, flaw};
 use super::values::Text;
@@ -78,6 +79,8 @@ pub(super) fn remote(
         read_timeout,
         max_connections,
         ca_file: path("ca_file", &raw.ca_file, check),
+        client: identity(raw, check),
+        pem: None,
         allow_private: raw.allow_private.as_ref().is_some_and(|it| *it.get_ref()),
         url: url?,
     };
@@ -90,6 +93,22 @@ pub(super) fn refuse_keys_of_urls(raw: &raw::Server, check: &mut Checker<'_>) {
         let what = format!("`{name}` in [[server]] has a meaning with `url` alone");
         check.problem(at, what, "write the `url` of the server, or leave the key out");
     }
+}
+
+/// The certificate of this side and its key.
+fn identity(raw: &raw::Server, check: &mut Checker<'_>) -> Option<TlsFiles> {
+    let (alone, has, lacks) = match (&raw.client_cert, &raw.client_key) {
+        (Some(cert), Some(secret)) => {
+            let cert = check.path(key("client_cert"), cert);
+            return Some(TlsFiles { key: check.path(key("client_key"), secret)?, cert: cert? });
+        }
+        (Some(alone), None) => (alone, "client_cert", "client_key"),
+        (None, Some(alone)) => (alone, "client_key", "client_cert"),
+        (None, None) => return None,
+    };
+    let what = format!("`{has}` in [[server]] has no meaning without `{lacks}`");
+    check.problem(alone.span().start, what, format!("write `{lacks}`: a file in PEM format"));
+    None
 }
 
 /// The revision and the transport that `protocol` means.
@@ -171,6 +190,8 @@ fn keys_of_urls(raw: &raw::Server) -> Vec<(&'static str, usize)> {
     add("read_timeout", raw.read_timeout.as_ref().map(|it| it.span().start));
     add("max_connections", raw.max_connections.as_ref().map(|it| it.span().start));
     add("ca_file", raw.ca_file.as_ref().map(|it| it.span().start));
+    add("client_cert", raw.client_cert.as_ref().map(|it| it.span().start));
+    add("client_key", raw.client_key.as_ref().map(|it| it.span().start));
     add("allow_private", raw.allow_private.as_ref().map(|it| it.span().start));
     found
 }

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::challenge::{self, Challenge};
 use super::reach::Reach;
 use crate::issuer_metadata::metadata_urls;
-use ceased_client::web::{Fetch, HttpServer};
+use ceased_client::web::Fetch;
 
 /// A request that a server answers with its challenge, if it wants a token.
 const KNOCK: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"ceased","version":"0"}}}"#;
@@ -105,7 +105,7 @@ pub(crate) fn discover(url: &str, reach: &Reach) -> Result<Found, String> {
 
 /// The challenge of a server that is asked without a token.
 fn knock(url: &str, reach: &Reach) -> Result<Challenge, String> {
-    let server = HttpServer::trusting(url, reach.ca_file.as_deref())?;
+    let server = reach.own_server(url)?;
     let headers =
         [("content-type", "application/json"), ("accept", "application/json, text/event-stream")];
     let until = std::time::Instant::now() + KNOCK_WITHIN;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::login_file::{Login, LoginFile};
 use super::reach::{Reach, form};
+use crate::config::TlsFiles;
 
 /// The place of the logins at a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(crate) struct LoginTarget {
     pub(crate) scopes: Vec<String>,
     #[serde(default)]
     pub(crate) ca_file: Option<PathBuf>,
+    #[serde(default)]
+    pub(crate) client: Option<TlsFiles>,
     #[serde(default)]
     pub(crate) allow_private: bool,
 }

@@ -4,10 +4,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ceased_transports::http::client::{Place, Url};
-
-use crate::safe_url::{is_local_authority, is_safe_url};
+use ceased_client::proxy::percent_decoded;
 use ceased_client::web::{Fetch, Fetched, HttpServer};
+use ceased_transports::http::client::{Place, Url};
+use ceased_transports::tls::TlsConfig;
+
+use crate::config::TlsFiles;
+use crate::safe_url::{is_local_authority, is_safe_url};
 
 /// Bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -18,19 +21,45 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reach {
     /// Authorities that are trusted instead of those of the system.
-    pub(crate) ca_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
+    /// The place of the server by URL, which alone is shown the certificate of this side.
+    place: Option<Place>,
+    /// That certificate, for a server that asks for one.
+    client: Option<TlsFiles>,
     /// Whether addresses of private networks are permitted.
     pub(crate) private: bool,
 }
 
 impl Reach {
     /// The way for the server with this URL.
-    pub(crate) fn of(url: &Url, ca_file: Option<PathBuf>, allow_private: bool) -> Self {
+    pub(crate) fn of(
+        url: &Url,
+        ca_file: Option<PathBuf>,
+        client: Option<TlsFiles>,
+        allow_private: bool,
+    ) -> Self {
         let is_local = match &url.place {
             Place::Unix(_) => true,
             Place::Tcp { .. } => is_local_authority(&url.authority),
         };
-        Self { ca_file, private: allow_private || is_local }
+        let place = Some(url.place.clone());
+        Self { ca_file, place, client, private: allow_private || is_local }
+    }
+
+    /// The server by URL itself.
+    pub(super) fn own_server(&self, url: &str) -> Result<HttpServer, String> {
+        let Some(files) = self.client.as_ref().filter(|_| url.starts_with("https:")) else {
+            return HttpServer::trusting(url, self.ca_file.as_deref());
+        };
+        let config = match &self.ca_file {
+            Some(file) => TlsConfig::with_ca_file(file),
+            None => TlsConfig::with_system_roots(),
+        };
+        let pem = files.read()?;
+        let failed = |why| format!("{}: {why}", files.cert.display());
+        let config = config.map_err(|why| why.to_string())?;
+        let config = config.identified(&pem.cert, &pem.key).map_err(failed)?;
+        HttpServer::at(url, Some(config)).map_err(|why| format!("{url:?} {why}"))
     }
 
     /// The server with this URL.
@@ -38,7 +67,10 @@ impl Reach {
         if !is_safe_url(url) || !(self.private || url.starts_with("https:")) {
             return Err(format!("{url:?} must begin with https://"));
         }
-        let server = HttpServer::trusting(url, self.ca_file.as_deref())?;
+        let server = match Url::parse(url).ok().map(|url| url.place) == self.place {
+            true => self.own_server(url)?,
+            false => HttpServer::trusting(url, self.ca_file.as_deref())?,
+        };
         Ok(if self.private { server } else { server.in_public() })
     }
 
@@ -90,19 +122,7 @@ pub(super) fn encode(text: &str) -> String {
 
 /// A part of a query as it was meant; a text that is no code stays.
 pub(super) fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..2).filter(|_| first == b'%');
-        let code = digits.and_then(|two| std::str::from_utf8(two).ok());
-        let code = code.and_then(|two| u8::from_str_radix(two, 16).ok());
-        (bytes, rest) = match (code, first) {
-            (Some(byte), _) => ([bytes, vec![byte]].concat(), after.get(2..).unwrap_or_default()),
-            (None, b'+') => ([bytes, vec![b' ']].concat(), after),
-            (None, _) => ([bytes, vec![first]].concat(), after),
-        };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decoded(&text.replace('+', " "))
 }
 
 #[cfg(test)]
@@ -121,7 +141,7 @@ mod tests {
     /// REM-05
     #[test]
     fn authorization_servers_are_public_and_below_tls() {
-        let of = |url: &str| Reach::of(&Url::parse(url).unwrap(), None, false);
+        let of = |url: &str| Reach::of(&Url::parse(url).unwrap(), None, None, false);
         let public = of("https://example.org/mcp");
         assert!(!public.private && of("http://127.0.0.1:1/mcp").private);
         assert!(of("http://localhost:1/mcp").private && !of("http://10.0.0.1/mcp").private);

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 #[cfg(feature = "tls")]
-use std::path::Path;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
@@ -28,14 +27,9 @@ use crate::http::signed::SignedTokens;
 use crate::observability::ended::EndedLimits;
 use crate::observability::metrics::Thresholds;
 #[cfg(feature = "tls")]
-use crate::owned_file::{self, Secrecy};
 use crate::start_error::StartError;
 use crate::store::open::{OnDisk, StoreLocation};
 use ceased_process::{Controller, Isolation, Unenforced};
-
-/// Size limit of a file with a certificate or key.
-#[cfg(feature = "tls")]
-const PEM_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How the server of a configuration names itself.
 pub(super) fn server_info(config: &Config) -> ServerInfo {
@@ -256,12 +250,9 @@ fn resource_server(
 /// TLS of a listener.
 #[cfg(feature = "tls")]
 fn secure(files: &config::TlsFiles) -> Result<Secure, StartError> {
-    let failed = |path: &Path, why: String| StartError::Tls(format!("{}: {why}", path.display()));
-    let read = |path: &Path, secrecy| {
-        owned_file::read(path, secrecy, PEM_BYTES_MAX).map_err(|why| failed(path, why.to_string()))
-    };
-    let (cert, key) = (read(&files.cert, Secrecy::Public)?, read(&files.key, Secrecy::Secret)?);
-    let config = TlsAcceptor::new(&cert, &key).map_err(|why| failed(&files.cert, why))?;
+    let pem = files.read().map_err(StartError::Tls)?;
+    let failed = |why| StartError::Tls(format!("{}: {why}", files.cert.display()));
+    let config = TlsAcceptor::new(&pem.cert, &pem.key).map_err(failed)?;
     Ok(Secure::new(move |below| config.accept(below)))
 }
 

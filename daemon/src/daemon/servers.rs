@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ceased_client::proxy::Route;
 use ceased_core::policy::allow::RunsFor;
 use ceased_core::upstream::server::{Share, UpstreamServer};
 use ceased_process::Launch;
@@ -167,6 +168,7 @@ fn endpoint(
 ) -> Result<Endpoint, String> {
     Ok(Endpoint {
         headers: remote.all_headers()?,
+        route: Route::to(&remote.url),
         url: remote.url.clone(),
         protocol: remote.protocol,
         connect_timeout: remote.connect_timeout,
@@ -190,7 +192,8 @@ fn credentials(remote: &config::RemoteServer, name: &str, state_dir: &Path) -> O
     if remote.has_own_authorization() || matches!(remote.url.place, Place::Unix(_)) {
         return None;
     }
-    let reach = Reach::of(&remote.url, remote.ca_file.clone(), remote.allow_private);
+    let reach =
+        Reach::of(&remote.url, remote.ca_file.clone(), remote.client.clone(), remote.allow_private);
     let (url, oauth) = (remote.text.clone(), &remote.oauth);
     match (&oauth.client_id, &oauth.client_secret_file) {
         (Some(id), Some(secret)) if oauth.client_credentials => {
@@ -218,6 +221,7 @@ fn login_target(remote: &config::RemoteServer, name: &str) -> LoginTarget {
         client_metadata: oauth.client_metadata,
         scopes: oauth.scopes,
         ca_file: remote.ca_file.clone(),
+        client: remote.client.clone(),
         allow_private: remote.allow_private,
     }
 }
@@ -238,7 +242,9 @@ fn tls_of(remote: &config::RemoteServer) -> Result<Option<TlsConfig>, String> {
             SYSTEM.get_or_init(|| found).clone()
         }
     };
-    Ok(Some(config))
+    let Some(pem) = &remote.pem else { return Ok(Some(config)) };
+    let identified = config.identified(&pem.cert, &pem.key);
+    identified.map(Some).map_err(|why| format!("`client_cert` of server {}: {why}", remote.text))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use super::server::Server;
 use super::state::connections::Sending;
 use super::state::read_scheduler::Cost;
 use crate::event_loop::mailbox::Report;
-use crate::remote::{Effect, Endpoint, Remote, SlotId, permitted, resolve};
+use crate::remote::{Effect, Endpoint, Outgoing, Remote, SlotId, permitted, resolve};
 
 /// Instances.
 impl Server {
@@ -90,12 +90,19 @@ impl Server {
     /// Hands the messages of the engine to an instance.
     pub(super) fn send_to_remote(&mut self, now: Now, conn: ConnId, id: InstanceId) {
         let Some(queue) = self.engine.send_queue(conn) else { return };
-        let frames: Vec<Vec<u8>> = queue.frames().map(|(_, frame)| frame.to_vec()).collect();
+        let messages = queue.frames().filter_map(|(_, frame)| Outgoing::read(frame));
+        let mut messages: Vec<Outgoing> = messages.collect();
         let all = queue.len();
         queue.advance(all);
         queue.release();
+        for message in &mut messages {
+            if let Some(tool) = message.tool() {
+                let mirrors = self.engine.mirrors(conn, tool);
+                message.mirror(mirrors);
+            }
+        }
         self.drive_remote(now, id, |remote| {
-            frames.iter().for_each(|frame| remote.send(frame, now.at));
+            messages.into_iter().for_each(|message| remote.send(message, now.at));
         });
     }
 
@@ -124,7 +131,11 @@ impl Server {
                 let tell = move |found| {
                     reports.send(Report::Resolved { instance: id, slot, found });
                 };
-                let found = resolve((host, *port), &self.remotes.lookups, tell);
+                let found = match endpoint.route.proxy() {
+                    Ok(None) => resolve((host, *port), &self.remotes.lookups, tell),
+                    Ok(Some(it)) => resolve((&it.host, it.port), &self.remotes.lookups, tell),
+                    Err(why) => Some(Err(why)),
+                };
                 if let Some(found) = found {
                     self.take_addresses(now, (id, slot), found);
                 }
@@ -141,8 +152,10 @@ impl Server {
     ) {
         let Some(entry) = self.remotes.get_mut(id) else { return };
         let Place::Tcp { host, .. } = &entry.endpoint.url.place else { return };
-        let allow_private = entry.endpoint.allow_private;
-        match found.and_then(|found| permitted(host, found, allow_private)) {
+        // The address of a proxy is named by the environment; it looks up the host.
+        let is_proxied = matches!(entry.endpoint.route.proxy(), Ok(Some(_)));
+        let may_be_private = entry.endpoint.allow_private || is_proxied;
+        match found.and_then(|found| permitted(host, found, may_be_private)) {
             Ok(found) => {
                 if self.remotes.note_addresses((id, slot), found) {
                     self.try_next_address(now, (id, slot), None);
@@ -266,19 +279,28 @@ fn transport_to(
 ) -> io::Result<Box<dyn Transport>> {
     let socket = Socket::connect_tcp(address)?;
     match &endpoint.url.place {
-        Place::Tcp { host, is_tls: true, .. } => over_tls(socket, endpoint, host),
+        Place::Tcp { host, port, is_tls: true } => {
+            match endpoint.route.tunnel(socket, (host, *port)) {
+                Ok(below) => over_tls(below, endpoint, host),
+                Err(below) => over_tls(below, endpoint, host),
+            }
+        }
         Place::Tcp { .. } | Place::Unix(_) => Ok(Box::new(socket)),
     }
 }
 
 #[cfg(feature = "tls")]
-fn over_tls(socket: Socket, endpoint: &Endpoint, host: &str) -> io::Result<Box<dyn Transport>> {
+fn over_tls<T: Transport + 'static>(
+    below: T,
+    endpoint: &Endpoint,
+    host: &str,
+) -> io::Result<Box<dyn Transport>> {
     let tls = endpoint.tls.as_ref().ok_or(io::ErrorKind::Unsupported)?;
-    let tls = ceased_transports::tls::Tls::new(socket, tls, host).map_err(io::Error::other)?;
+    let tls = ceased_transports::tls::Tls::new(below, tls, host).map_err(io::Error::other)?;
     Ok(Box::new(tls))
 }
 
 #[cfg(not(feature = "tls"))]
-fn over_tls(_: Socket, _: &Endpoint, _: &str) -> io::Result<Box<dyn Transport>> {
+fn over_tls<T>(_: T, _: &Endpoint, _: &str) -> io::Result<Box<dyn Transport>> {
     Err(io::Error::new(io::ErrorKind::Unsupported, "this program speaks no TLS"))
 }

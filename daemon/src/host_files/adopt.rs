@@ -17,8 +17,9 @@ const WRAP_AGENT: &[&str] = &["wrap", "--acp", "--"];
 /// command after `--`, where it has no effect but that `undo` finds it.
 const CONNECT: [&str; 2] = ["connect", "--spawn"];
 
-/// The reason for which a server by URL stays as it is.
-const REMOTE: &str = "it is reached over HTTP and starts no process";
+/// The reason for which a server by URL stays where nothing but a wrapper is put in front.
+const REMOTE: &str =
+    "it is reached over HTTP and starts no process; `--shared` moves it into the daemon";
 
 /// Effect on one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,8 +58,8 @@ pub(crate) fn adopt(text: &str, format: Format, binary: &Binary) -> Result<Outco
     })
 }
 
-/// Puts `ceased connect --server NAME --` in front of every command of a host's file that has a name
-/// in `names`, which gives a name or the reason why there is none for each entry of the file.
+/// Puts `ceased connect --server NAME --` in front of every command, and in the place of every URL, of
+/// a host's file that has a name in `names`, which gives a name or the reason why there is none for each entry of the file.
 /// `options` tell how the daemon is found.
 ///
 /// # Errors
@@ -88,8 +89,11 @@ fn adopt_with(
 ) -> Result<Outcome, HostFileError> {
     outcome(text, format, |at, entry| match &entry.form {
         Form::Command(command) => wrap(text, format, command, binary, &leading(at, entry.kind)?),
-        Form::Wrapped(_) => Err("it runs behind ceased already".to_owned()),
-        Form::Remote(_) => Err(REMOTE.to_owned()),
+        Form::Wrapped(_) | Form::Moved(..) => Err("it runs behind ceased already".to_owned()),
+        Form::Remote(remote) => match &*leading(at, entry.kind)? {
+            [first, ..] if first == WRAP[0] => Err(REMOTE.to_owned()),
+            leading => remote.replace(text, format, binary, leading),
+        },
         Form::Left(why) => Err(why.clone()),
     })
 }
@@ -101,8 +105,10 @@ fn adopt_with(
 pub(crate) fn undo(text: &str, format: Format) -> Result<Outcome, HostFileError> {
     outcome(text, format, |_, entry| match &entry.form {
         Form::Wrapped(command) => Ok(unwrap(text, format, command)),
-        Form::Command(_) => Err("it does not run behind ceased".to_owned()),
-        Form::Remote(_) => Err(REMOTE.to_owned()),
+        Form::Moved(remote, command) => remote
+            .restore(text, format, command)
+            .ok_or_else(|| "its command is not as ceased wrote it".to_owned()),
+        Form::Command(_) | Form::Remote(_) => Err("it does not run behind ceased".to_owned()),
         Form::Left(why) => Err(why.clone()),
     })
 }
@@ -146,15 +152,22 @@ fn verify(outcome: &Outcome, text: &str, format: Format) -> Result<(), HostFileE
         return Err(refused(None));
     }
     for ((old, change), new) in outcome.entries.iter().zip(&new) {
-        let is_wrapped = matches!(new.form, Form::Wrapped(_));
-        let is_kept = match (old.command(), new.command()) {
-            (Some(old), Some(new)) => {
-                old.own_argv() == new.own_argv() && old.env == new.env && old.cwd == new.cwd
-            }
+        let is_behind = |form: &Form| matches!(form, Form::Wrapped(_) | Form::Moved(..));
+        let is_wrapped = is_behind(&new.form);
+        let is_same_url = match (old.remote(), new.remote()) {
+            (Some(old), Some(new)) => old.is_as(new),
             (None, None) => true,
             (Some(_), None) | (None, Some(_)) => false,
         };
-        let was_wrapped = matches!(old.form, Form::Wrapped(_));
+        let is_kept = is_same_url
+            && match (old.command(), new.command()) {
+                (Some(old), Some(new)) => {
+                    old.own_argv() == new.own_argv() && old.env == new.env && old.cwd == new.cwd
+                }
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+        let was_wrapped = is_behind(&old.form);
         let is_changed = *change == Change::Changed;
         if old.name != new.name || !is_kept || is_wrapped != (was_wrapped ^ is_changed) {
             return Err(refused(Some(old)));

@@ -79,16 +79,24 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether it has a command that the host starts without ceased.
-    pub(crate) const fn is_command(&self) -> bool {
-        matches!(self.form, Form::Command(_))
+    /// Whether the host starts or reaches it without ceased.
+    pub(crate) const fn is_direct(&self) -> bool {
+        matches!(self.form, Form::Command(_) | Form::Remote(_))
     }
 
     /// Its command, with or without ceased in front.
     pub(super) const fn command(&self) -> Option<&CommandEntry> {
         match &self.form {
             Form::Command(command) | Form::Wrapped(command) => Some(command),
-            Form::Remote(_) | Form::Left(_) => None,
+            Form::Remote(_) | Form::Moved(..) | Form::Left(_) => None,
+        }
+    }
+
+    /// Its URL and headers, also where it was moved into the daemon.
+    pub(crate) const fn remote(&self) -> Option<&RemoteEntry> {
+        match &self.form {
+            Form::Remote(remote) | Form::Moved(remote, _) => Some(remote),
+            Form::Command(_) | Form::Wrapped(_) | Form::Left(_) => None,
         }
     }
 
@@ -114,6 +122,8 @@ pub(crate) enum Form {
     Wrapped(CommandEntry),
     /// A server that is reached by a URL.
     Remote(RemoteEntry),
+    /// One that was moved into the daemon, with the command that the host runs instead.
+    Moved(RemoteEntry, CommandEntry),
     /// An entry that stays as it is, and why.
     Left(String),
 }
@@ -258,6 +268,9 @@ fn form(node: &Node) -> Result<Form, String> {
     }
     let entry = command::of(node)?;
     if entry.wrapping().is_some() {
+        if let Some(remote) = remote::moved(node, &entry) {
+            return Ok(Form::Moved(remote, entry));
+        }
         return Ok(Form::Wrapped(entry));
     }
     if command::is_ceased(entry.program()) {

@@ -66,7 +66,7 @@ pub(crate) fn tables(
             let known = |name: &str| base.variable(name).or_else(|| value(name));
             Ok(of(name, Rooted::of(command, &base, &known)))
         }
-        Form::Remote(remote) => {
+        Form::Remote(remote) | Form::Moved(remote, _) => {
             let base = base.or_project(entry.project.as_deref());
             let name = unique(&entry.name, &mut names);
             let known = |name: &str| base.variable(name).or_else(|| value(name));

@@ -32,7 +32,7 @@ fn nowhere() -> Base {
 fn left(text: &str) -> Vec<String> {
     let reason = |entry: Entry| match entry.form {
         Form::Left(why) => Some(format!("{}: {why}", entry.name)),
-        Form::Command(_) | Form::Wrapped(_) | Form::Remote(_) => None,
+        Form::Command(_) | Form::Wrapped(_) | Form::Remote(_) | Form::Moved(..) => None,
     };
     entries(text, JSON).unwrap().into_iter().filter_map(reason).collect()
 }
@@ -234,6 +234,39 @@ fn shared_entries_come_back_byte_for_byte() {
         assert!(new.contains("--server"), "{new}");
         assert_eq!(undo(&new, JSON).unwrap().apply(&new), text);
     }
+}
+
+/// Entries by URL move into the daemon, in every spelling, and come back with their very bytes.
+#[test]
+fn entries_by_url_are_shared_and_come_back() {
+    let text = "{\"mcpServers\":{\"a\":{\"url\":\"https:\\/\\/a\"},\n\
+                \"b\" : { \"type\" : \"sse\", // why\n \"headers\": {\"X\": \"1\"}, \"serverUrl\" :\t\"https://b\" },\n\
+                \"c\":{\"httpUrl\":\"https://c\",\"type\":\"streamable-http\",\"timeout\":5,},\n\
+                \"d\":{\"type\":\"remote\",\"url\":\"https://d\"}}}";
+    let names = ["a", "b", "c", "d"].map(|name| Ok(name.to_owned()));
+    let outcome = share(text, JSON, &Binary::at(BINARY), &names, &[]).unwrap();
+    let new = outcome.apply(text);
+    let Change::Left(why) = &outcome.entries[3].1 else { panic!("{new}") };
+    assert!(why.contains("`ceased import`"), "{why}");
+    let args = r#"["connect", "--spawn", "--server", "c", "--", "--httpUrl", "https://c", "streamable-http"]"#;
+    let c = format!(r#""c":{{"command":"{BINARY}", "args":{args},"type":"stdio","timeout":5,}}"#);
+    assert!(new.contains(&c), "{new}");
+    assert_eq!(undo(&new, JSON).unwrap().apply(&new), text);
+    let urls = |text: &str| -> Vec<String> {
+        tables(&entries(text, JSON).unwrap(), &nowhere(), &BTreeSet::new(), &|_| None)
+            .into_iter()
+            .map(|table| table.unwrap().text)
+            .collect()
+    };
+    assert_eq!(urls(&new), urls(text), "`import` sees the same servers");
+    assert!(urls(text)[1].contains("url = \"https://b\"\nheaders = { X = \"1\" }"));
+    // A host has written its file anew.
+    let anew: serde_json::Value =
+        serde_json::from_str(&new.replace(" // why\n", "").replace(",}", "}")).unwrap();
+    let anew = serde_json::to_string_pretty(&anew).unwrap();
+    let back = undo(&anew, JSON).unwrap().apply(&anew);
+    let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    assert_eq!(read(&back)["mcpServers"]["a"]["url"], "https://a", "{back}");
 }
 
 /// Agents of Zed and JetBrains get `ceased wrap --acp --`, and get their very spelling back.

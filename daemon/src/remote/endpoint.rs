@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ceased_client::proxy::Route;
 use ceased_core::identity::Identity;
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_transports::http::client::Url;
@@ -35,6 +36,8 @@ pub(crate) enum Protocol {
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     pub(crate) url: Url,
+    /// The way there.
+    pub(crate) route: Route,
     /// Headers of every request. Their values may be secret.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) protocol: Protocol,

@@ -31,6 +31,16 @@ impl Exchange {
             Self::Post { .. } | Self::Listen | Self::Delete => None,
         }
     }
+
+    /// Headers that repeat arguments of its call.
+    pub(super) fn parameters(&self) -> &[(String, String)] {
+        match self {
+            Self::Post { message, .. } => {
+                message.described.as_ref().map_or(&[], |described| &described.parameters)
+            }
+            Self::Listen | Self::Resume { .. } | Self::Delete => &[],
+        }
+    }
 }
 
 /// One connection.

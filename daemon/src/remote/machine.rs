@@ -124,8 +124,7 @@ impl Remote {
     }
 
     /// Takes a message of the engine.
-    pub(crate) fn send(&mut self, frame: &[u8], now: Instant) {
-        let Some(message) = Outgoing::read(frame) else { return };
+    pub(crate) fn send(&mut self, message: Outgoing, now: Instant) {
         match message.kind {
             Kind::Cancel { id } => self.cancel(id, message, now),
             Kind::Call { id, .. } if self.ending.is_some() || self.is_session_lost => {
@@ -306,6 +305,8 @@ impl Remote {
         let headers: Vec<(&str, &str)> = { own.iter() }
             .map(|(name, value)| (*name, &**value))
             .chain(authorization)
+            .chain(exchange.parameters().iter().map(|(name, value)| (&**name, &**value)))
+            .chain(self.endpoint.route.header(&self.endpoint.url))
             .chain(self.endpoint.headers.iter().map(|(name, value)| (&**name, &**value)))
             .collect();
         let (method, target, body): (_, &str, &[u8]) = match &exchange {
@@ -315,6 +316,7 @@ impl Remote {
             Exchange::Listen | Exchange::Resume { .. } => ("GET", &self.target, &[]),
             Exchange::Delete => ("DELETE", &self.target, &[]),
         };
+        let target = &*self.endpoint.route.target(&self.endpoint.url, target);
         let authority = &*self.endpoint.url.authority;
         let request =
             ClientRequest { method, target, authority, headers: &headers, body, keep_alive: true };

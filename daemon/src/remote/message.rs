@@ -2,8 +2,12 @@
 
 use std::borrow::Cow;
 
+use ceased_core::upstream::mirror::Mirror;
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::mcp_headers;
 
 #[derive(Deserialize)]
 struct Written<'a> {
@@ -71,9 +75,36 @@ pub(crate) struct Described {
     pub(crate) version: String,
     pub(crate) method: String,
     pub(crate) name: Option<String>,
+    /// Headers that repeat arguments of a call.
+    pub(crate) parameters: Vec<(String, String)>,
 }
 
 impl Outgoing {
+    /// The tool that a request without a session calls.
+    pub(crate) fn tool(&self) -> Option<&str> {
+        let described = self.described.as_ref().filter(|it| it.method == "tools/call")?;
+        described.name.as_deref()
+    }
+
+    /// Has headers repeat arguments of the call (`Mcp-Param-*`).
+    pub(crate) fn mirror(&mut self, mirrors: &[Mirror]) {
+        let Some(described) = self.described.as_mut().filter(|_| !mirrors.is_empty()) else {
+            return;
+        };
+        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
+        let arguments = body.get("params").and_then(|params| params.get("arguments"));
+        let value = |mirror: &Mirror| {
+            let found = mirror.path.iter().try_fold(arguments?, |at, name| at.get(&**name))?;
+            let text = match found {
+                Value::String(text) => mcp_headers::encode(text).into_owned(),
+                Value::Bool(_) | Value::Number(_) => found.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            };
+            Some((format!("mcp-param-{}", mirror.header), text))
+        };
+        described.parameters = mirrors.iter().filter_map(value).collect();
+    }
+
     /// The id of a request.
     pub(crate) const fn call(&self) -> Option<u64> {
         match self.kind {
@@ -115,7 +146,8 @@ fn described(method: &str, params: &Params<'_>) -> Option<Described> {
         _ => params.task_id,
     };
     let name = name.and_then(|name| serde_json::from_str(name.get()).ok());
-    Some(Described { version: meta.version?.into_owned(), method: method.to_owned(), name })
+    let (version, method) = (meta.version?.into_owned(), method.to_owned());
+    Some(Described { version, method, name, parameters: Vec::new() })
 }
 
 #[derive(Deserialize)]

@@ -26,4 +26,5 @@ pub(crate) use bearer::Bearer;
 pub(crate) use endpoint::{Bearers, Endpoint, Protocol};
 pub(crate) use exchange::SlotId;
 pub(crate) use machine::{Effect, Remote};
+pub(crate) use message::Outgoing;
 pub(crate) use resolve::{permitted, resolve};

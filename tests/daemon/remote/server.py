@@ -146,8 +146,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, method, id, params):
         headers = {}
-        tools = ["echo", "stream", "hold", "obey", "late", "resume", "drop", "forget", "say", "ids"]
+        tools = ["echo", "stream", "hold", "obey", "late", "resume", "drop", "forget", "say", "unfit"]
         hints = {"drop": {"idempotentHint": True}} if "idempotent" in options else {}
+        repeated = {"echo": {"text": {"type": "string", "x-mcp-header": "Text"}, "deep": {"type": "object", "properties": {"n": {"type": "integer", "x-mcp-header": "N"}}}},
+                    "unfit": {"list": {"type": "array", "x-mcp-header": "List"}}}
         if method == "initialize":
             count[0] += 1
             session = "session-%d" % count[0]
@@ -159,7 +161,7 @@ class Handler(BaseHTTPRequestHandler):
         elif method == "server/discover" and era == "modern":
             done = {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
         elif method == "tools/list":
-            done = {"tools": [{"name": name, "inputSchema": {"type": "object"}, "annotations": hints.get(name, {})} for name in tools]}
+            done = {"tools": [{"name": name, "inputSchema": {"type": "object", "properties": repeated.get(name, {})}, "annotations": hints.get(name, {})} for name in tools]}
             if era == "modern":
                 done = {"resultType": "complete", **done}
         elif method == "tools/call":
@@ -240,6 +242,9 @@ for option in options:
         import ssl
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(option[4:])
+        for clients in [it[8:] for it in options if it.startswith("clients:")]:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(clients)
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 note(listening=server.server_address[1])
 server.serve_forever()

@@ -1,6 +1,7 @@
 //! The place of a server, and connections to it.
 
 use std::io;
+use std::net::{IpAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
@@ -12,6 +13,8 @@ use ceased_transports::{Socket, Transport};
 use rustix::event::{PollFd, PollFlags};
 
 use super::connect;
+use crate::private_address::is_private;
+use crate::proxy::Route;
 
 /// A connection to a server: a socket, below TLS or not.
 pub trait Wire: Transport + AsFd {
@@ -25,7 +28,7 @@ impl Wire for Socket {
     }
 }
 
-impl Wire for Tls<Socket> {
+impl<T: Transport + AsFd> Wire for Tls<T> {
     fn wants_room(&self) -> bool {
         self.wants_room()
     }
@@ -36,6 +39,7 @@ impl Wire for Tls<Socket> {
 pub struct HttpServer {
     url: Url,
     tls: Option<TlsConfig>,
+    route: Route,
     /// Whether addresses of private networks are permitted.
     private: bool,
 }
@@ -43,7 +47,8 @@ pub struct HttpServer {
 impl HttpServer {
     /// The server with this URL.
     pub fn at(url: &str, tls: Option<TlsConfig>) -> Result<Self, UrlError> {
-        Ok(Self { url: Url::parse(url)?, tls, private: true })
+        let url = Url::parse(url)?;
+        Ok(Self { route: Route::to(&url), url, tls, private: true })
     }
 
     /// The server with this URL, verified against the authorities of the system or of a file.
@@ -94,16 +99,34 @@ impl HttpServer {
         Ok(match &self.url.place {
             Place::Unix(path) => Box::new(Socket::from_unix(connect::unix(path, until)?)?),
             Place::Tcp { host, port, is_tls } => {
-                let socket = Socket::from_tcp(connect::tcp((host, *port), self.private, until)?)?;
+                let socket = Socket::from_tcp(self.connect_tcp((host, *port), until)?)?;
                 match (&self.tls, is_tls) {
-                    (Some(tls), true) => {
-                        Box::new(Tls::new(socket, tls, host).map_err(io::Error::other)?)
-                    }
+                    (Some(tls), true) => match self.route.tunnel(socket, (host, *port)) {
+                        Ok(below) => {
+                            Box::new(Tls::new(below, tls, host).map_err(io::Error::other)?)
+                        }
+                        Err(below) => {
+                            Box::new(Tls::new(below, tls, host).map_err(io::Error::other)?)
+                        }
+                    },
                     (None, true) => return Err(io::ErrorKind::Unsupported.into()),
                     (_, false) => Box::new(socket),
                 }
             }
         })
+    }
+
+    /// Connects to a host, or to the proxy before it, which looks up its name.
+    fn connect_tcp(&self, (host, port): (&str, u16), until: Instant) -> io::Result<TcpStream> {
+        let Some(proxy) = self.route.proxy().map_err(io::Error::other)? else {
+            return connect::tcp((host, port), self.private, until);
+        };
+        if !self.private && host.parse().is_ok_and(|ip: IpAddr| is_private(ip.to_canonical())) {
+            return Err(io::Error::other(format!("{host} is a private address, which is refused")));
+        }
+        let tell =
+            |why| io::Error::other(format!("the proxy {}:{}: {why}", proxy.host, proxy.port));
+        connect::tcp((&proxy.host, proxy.port), true, until).map_err(tell)
     }
 
     /// The bytes of a request, behind which the connection is closed.
@@ -113,8 +136,10 @@ impl HttpServer {
         headers: &[(&str, &str)],
         body: &str,
     ) -> Result<Vec<u8>, RequestError> {
-        let (target, authority) = (&*self.url.target, &*self.url.authority);
-        let body = body.as_bytes();
+        let target = self.route.target(&self.url, &self.url.target);
+        let (target, authority) = (&*target, &*self.url.authority);
+        let headers = [headers, self.route.header(&self.url).as_slice()].concat();
+        let (headers, body) = (&*headers, body.as_bytes());
         let mut bytes = Vec::new();
         ClientRequest { method, target, authority, headers, body, keep_alive: false }
             .write(&mut bytes)?;

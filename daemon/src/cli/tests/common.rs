@@ -72,6 +72,10 @@ impl Backend for Fake {
         Ok(DaemonLocation { config, socket: self.socket.clone(), ..DaemonLocation::default() })
     }
 
+    fn embed_servers(&self, _: Option<&Path>, _: &Path) -> Result<Embedded, Failure> {
+        Err(Failure::new(Exit::Usage, "no server"))
+    }
+
     fn embed_text(&self, _: &str, _: &Path) -> Result<Embedded, Failure> {
         Err(Failure::new(Exit::Usage, "no server"))
     }

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct ClientRequest<'a> {
     /// Method, such as `POST`.
     pub method: &'a str,
-    /// Path and query.
+    /// Path and query, or the whole `http://` URL for a proxy.
     pub target: &'a str,
     /// Host and port, for the host header.
     pub authority: &'a str,
@@ -26,7 +26,7 @@ pub struct ClientRequest<'a> {
 pub enum RequestError {
     /// The method is no word.
     Method(String),
-    /// The target does not begin with `/`, or has other than visible ASCII characters.
+    /// The target does not begin with `/` or `http://`, or has other than visible ASCII characters.
     Target(String),
     /// The host has other than visible ASCII characters.
     Authority(String),
@@ -110,7 +110,8 @@ impl ClientRequest<'_> {
         if !is_token(self.method) {
             return Err(RequestError::Method(self.method.to_owned()));
         }
-        if !self.target.starts_with('/') || !is_visible(self.target) {
+        let is_target = self.target.starts_with('/') || self.target.starts_with("http://");
+        if !is_target || !is_visible(self.target) {
             return Err(RequestError::Target(self.target.to_owned()));
         }
         if self.authority.is_empty() || !is_visible(self.authority) {
