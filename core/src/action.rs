@@ -178,6 +178,8 @@ pub enum OutputRequest {
         of: OutputOf,
         /// Places in standard output and in standard error.
         from: [u64; 2],
+        /// Limits the answer to output of this last time.
+        since: Option<Duration>,
     },
     /// A link by which the viewer opens the live view of the host as itself.
     View,
@@ -196,6 +198,8 @@ pub enum OutputRequest {
         instance: Option<InstanceId>,
         /// The place.
         from: u64,
+        /// Limits the answer to output of this last time.
+        since: Option<Duration>,
     },
 }
 
@@ -254,6 +258,8 @@ pub enum OperatorOrder {
     ShutDown,
     /// Replace the instances of a server, which the engine does itself.
     Restart,
+    /// Approve the tools of a server as they are now, which the engine does itself.
+    Approve,
 }
 
 impl OperatorOrder {
@@ -265,6 +271,7 @@ impl OperatorOrder {
             Self::Drain => "ceased/drain",
             Self::ShutDown => "ceased/shutdown",
             Self::Restart => "ceased/restart",
+            Self::Approve => "ceased/approve",
         }
     }
 }
@@ -336,6 +343,9 @@ pub enum AuditEvent {
     Outlasted(Box<Receipt>),
     /// A relayed job has ended; its receipt follows if it was told to stop.
     RelayEnded(Box<RelayEnd>),
+    /// A request that no job worked on has been answered or given up. Told only where the host
+    /// records spans (OBS-01).
+    RequestEnded(Box<RequestEnd>),
     /// A handler does not look at its cancellation flag; its thread is lost until it does.
     Abandoned {
         /// The job.
@@ -510,6 +520,44 @@ pub struct RelayEnd {
     pub asked: Instant,
     /// When its request was written to the server.
     pub sent: Option<Instant>,
+}
+
+/// The end of a request that no job worked on: one that the engine answers itself, or that an agent
+/// works on.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RequestEnd {
+    /// The connection it came from.
+    pub conn: ConnId,
+    /// Whose it was.
+    pub owner: Identity,
+    /// Its method.
+    pub method: Box<str>,
+    /// Its id; `None` for a turn that has outlasted its request.
+    pub request: Option<RequestId>,
+    /// The revision of its request; `None` with an agent.
+    pub dialect: Option<&'static Dialect>,
+    /// Name of the agent that worked on it.
+    pub agent: Option<Box<str>>,
+    /// The trace context of its sender.
+    pub trace: Option<Box<TraceContext>>,
+    /// Its outcome.
+    pub outcome: RequestOutcome,
+    /// When it arrived.
+    pub asked: Instant,
+    /// When it was told to stop.
+    pub stopped: Option<Instant>,
+}
+
+/// How a request ended that no job worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestOutcome {
+    /// With a result.
+    Answered,
+    /// With an error of this code, if it is known.
+    Failed(Option<i64>),
+    /// It was cancelled.
+    Cancelled,
 }
 
 /// How a relayed job ended.

@@ -20,7 +20,7 @@ use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
-use crate::outbox::requests::{BatchId, Reply};
+use crate::outbox::requests::{BatchId, Reply, Traced};
 use crate::outbox::{Outbox, Sender};
 use crate::outgoing::Outgoing;
 use crate::policy::account::{Account, Accounts};
@@ -32,6 +32,7 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::frame::LongLine;
 use crate::rpc::message::{BAD_ID, LIMIT_REACHED, Members, Message};
+use crate::rpc::params::{self, Params};
 use crate::rpc::send_queue::SendQueue;
 use crate::rpc::skeleton::Skeleton;
 use crate::server::host_request::HostRequest;
@@ -476,7 +477,10 @@ impl Engine {
                 return self.outbox.refuse_unreadable(conn, &error, batch);
             }
             Message::Request { id, ref method, ref params } => {
-                let reply = Reply::new(conn, id, batch, dialect);
+                let mut reply = Reply::new(conn, id, batch, dialect);
+                if self.settings.own_spans && counterpart == Counterpart::Peer {
+                    reply.traced = traced(method, params.as_ref(), self.now.at);
+                }
                 self.on_request(reply, method, params.as_ref());
                 return;
             }
@@ -527,4 +531,15 @@ impl Engine {
             Counterpart::Agent(client) => self.supervisor().end(client, "it does not read"),
         }
     }
+}
+
+/// Facts about a request for its span. The views of a host ask it once a second: its own methods
+/// are no part of a trace.
+fn traced(method: &str, params: Option<&Params<'_>>, asked: Instant) -> Option<Box<Traced>> {
+    if method.starts_with("ceased/") {
+        return None;
+    }
+    let meta = params::any_members(params).meta.as_ref();
+    let trace = meta.and_then(|meta| TraceContext::of_members(meta.trace));
+    Some(Box::new(Traced { method: method.into(), trace, asked }))
 }

@@ -126,6 +126,7 @@ mod trust;
 #[cfg(feature = "cli")]
 mod trust_store;
 
+mod tool_diff;
 pub mod tools;
 
 pub mod observability;

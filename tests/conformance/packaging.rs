@@ -40,6 +40,7 @@ const COMMANDS: &[&str] = &[
     "import",
     "servers",
     "restart",
+    "approve",
     "login",
     "logout",
     "wrap",

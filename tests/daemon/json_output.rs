@@ -9,7 +9,7 @@ use ceased_tests::daemon::{
     Config, Daemon, Home, Program, Ran, assert_none_left, marker, wait_until,
 };
 use ceased_tests::output_schema::OutputSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::login;
 use crate::remote::kit::Remote;
@@ -150,6 +150,8 @@ fn servers(commands: &Commands, daemon: &Daemon) {
     assert_eq!(line["text"], "log of notes\n");
     let link = commands.document("view", 0, &["view", "--json"]);
     assert!(link["url"].as_str().is_some_and(|url| url.contains("/#view-")), "{link}");
+    let pinned = commands.document("approve", 0, &["approve", "--json", "notes"]);
+    assert_eq!((&pinned["pin"], &pinned["changes"]), (&json!("warn"), &json!([])), "{pinned}");
     let restarted = commands.document("restart", 0, &["restart", "--json", "notes"]);
     assert_eq!(restarted["instances"], 1);
 }
@@ -248,7 +250,7 @@ required = true
 #[test]
 fn output_of_every_command_matches_its_schema() {
     let place = Place::new();
-    let tools = place.server("notes", "") + STUBBORN + LISTEN;
+    let tools = place.server("notes", "pin = \"warn\"\n") + STUBBORN + LISTEN;
     let config = Config { daemon: "allow_run = true", tools: &tools, ..Config::default() };
     place.home.configure(&config);
     let daemon = Daemon::start_in(place.home.clone());

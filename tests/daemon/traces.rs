@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::http::kit::{OPEN, Session, connect, headers, modern};
 use crate::servers::kit::Place;
+use crate::wrap_acp::kit::AGENT;
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const SPAN: &str = "b7ad6b7169203331";
@@ -307,6 +308,64 @@ fn each_call_is_a_span() {
     );
 }
 
+/// OBS-01: a request that no job works on is a span, answered or refused; one of ceased itself is none.
+/// So is a turn of an agent, with its cancel.
+#[test]
+fn requests_and_turns_are_spans() {
+    let mut collector = Collector::start(true);
+    let dir = tempfile::tempdir().unwrap();
+    let (script, mark) = (dir.path().join("agent.py"), marker());
+    fs::write(&script, AGENT).unwrap();
+    let agent = format!(
+        "[[agent]]\nname = \"helper\"\nrun_as = \"daemon\"\ncommand = [\"python3\", \"-S\", {script:?}, {:?}, \"resume\", {mark:?}]\n",
+        dir.path()
+    );
+    let daemon = traced(&(collector.config("") + &agent));
+    let mut peer = daemon.peer();
+    peer.result("ceased/status", "{}");
+    let context = json!({"_meta": {"traceparent": parent(), "tracestate": "a=1"}});
+    peer.result("tools/list", &context.to_string());
+    let span = collector.span("tools/list");
+    assert_eq!((&span["traceId"], &span["parentSpanId"]), (&json!(TRACE), &json!(SPAN)));
+    assert_eq!((&span["traceState"], &span["status"]), (&json!("a=1"), &Value::Null));
+    assert_eq!(attribute(&span, "mcp.method.name"), "tools/list");
+    assert_eq!(attribute(&span, "mcp.protocol.version"), "2025-11-25");
+    let id = peer.request("tasks/get", r#"{"taskId":"none"}"#);
+    peer.answer(id);
+    let span = collector.span("tasks/get");
+    assert_eq!(attribute(&span, "error.type"), "-32602");
+    assert_eq!(attribute(&span, "jsonrpc.request.id"), id.to_string());
+    assert_eq!(span["status"]["code"], 2);
+    assert!(collector.spans.iter().all(|span| span["name"] != "ceased/status"));
+
+    let mut client = daemon.connect();
+    let mut ask = |method: &str, params: Value| {
+        let id = client.request(method, &params.to_string());
+        client.answer(id)["result"].clone()
+    };
+    ask("ceased/agent", json!({"agent": "helper"}));
+    ask("initialize", json!({"protocolVersion": 1}));
+    let session = ask("session/new", json!({"cwd": "/", "mcpServers": []}))["sessionId"].clone();
+    let params = json!({"sessionId": session, "prompt": [{"text": "only_session"}],
+        "_meta": {"traceparent": parent()}});
+    let turn = client.request("session/prompt", &params.to_string());
+    wait_until("the turn runs", || {
+        let status = daemon.peer().result("ceased/status", r#"{"detail":true}"#);
+        status["agents"][0]["clients"][0]["requests"][0]["method"] == "session/prompt"
+    });
+    client.send(
+        &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": session}})
+            .to_string(),
+    );
+    assert_eq!(client.answer(turn)["result"]["stopReason"], "cancelled");
+    let span = collector.span("session/prompt helper");
+    assert_eq!((&span["traceId"], &span["parentSpanId"]), (&json!(TRACE), &json!(SPAN)));
+    assert_eq!(attribute(&span, "gen_ai.agent.name"), "helper");
+    assert_eq!(attribute(&span, "ceased.outcome"), "stopped");
+    assert_eq!(span["events"][0]["name"], "cancel requested", "{span}");
+    assert_eq!(attribute(&collector.span("initialize helper"), "ceased.outcome"), "ok");
+}
+
 /// OBS-01: the cancel, each signal and the empty containment are events of the span, in order.
 #[test]
 fn a_cancel_is_visible_in_the_trace() {
@@ -345,11 +404,12 @@ fn a_silent_collector_costs_a_counter() {
         assert_eq!(peer.text(id), "x");
     }
     let socket = daemon.home.path().join("metrics.sock");
+    // Those of the calls, and of `initialize`.
     wait_until("spans are dropped", || {
         let mut http = Http::unix(&socket);
         http.request("GET /metrics", &[], "");
         let page = http.reply().body;
         let line = page.lines().find_map(|line| line.strip_prefix("ceased_otlp_dropped_total "));
-        line.and_then(|count| count.parse::<u64>().ok()) == Some(50)
+        line.and_then(|count| count.parse::<u64>().ok()) == Some(51)
     });
 }

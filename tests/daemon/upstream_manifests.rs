@@ -1,4 +1,4 @@
-//! Manifests of upstream servers outlive the daemon (UPS-09).
+//! Manifests and approvals of upstream servers outlive the daemon (UPS-09, UPS-19).
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use ceased::process::Launch;
 use ceased::{Daemon, UpstreamLaunch};
-use ceased_core::upstream::server::UpstreamServer;
+use ceased_core::upstream::server::{Pin, UpstreamServer};
 use serde_json::{Value, json};
 
-/// A server with one tool. While the file of its argument exists, it says nothing at all.
+/// A server with one tool, whose description is in a file. While the file of its argument exists, it
+/// says nothing at all.
 const SERVER: &str = r#"
 import json, os, sys, time
 while os.path.exists(sys.argv[1]):
@@ -21,6 +22,8 @@ for line in sys.stdin:
         result = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}}
     elif message.get("method") == "tools/list":
         result = {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]}
+        if os.path.exists(sys.argv[1] + ".text"):
+            result["tools"][0]["description"] = open(sys.argv[1] + ".text").read()
     elif "id" in message:
         result = {"content": []}
     else:
@@ -68,6 +71,7 @@ fn daemon(state: &Path, script: &Path, hang: &Path, env: &str) -> Daemon {
     Daemon::new().state_dir(state).upstream(UpstreamServer {
         payload,
         kill_grace,
+        pin: Pin::Refuse,
         ..UpstreamServer::new("s")
     })
 }
@@ -111,4 +115,38 @@ fn restarted_daemon_lists_tools_of_a_silent_server() {
     let (tools, took) = thread.join().expect("an answer");
     assert!(tools[0]["name"] == "work" && took >= waits);
     third.shut_down().expect("it ends");
+}
+
+/// The text of a tool that differs from the one of an earlier process is not shown until it is approved,
+/// also where a variable of the server is another now; the next process knows the approval.
+#[test]
+fn approvals_outlive_the_daemon() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (state, script, hang) =
+        (dir.path().join("state"), dir.path().join("s.py"), dir.path().join("hang"));
+    std::fs::write(&script, SERVER).expect("a script");
+    let text = |text: &str| std::fs::write(dir.path().join("hang.text"), text).expect("a file");
+    for (description, env, is_new) in
+        [("works", "one", false), ("sends", "two", true), ("sends", "three", false)]
+    {
+        text(description);
+        let daemon = daemon(&state, &script, &hang, env).start().expect("it starts");
+        let mut client = Client::new(daemon.connect().expect("a connection"));
+        let listed = client.ask("tools/list", &json!({}))["tools"].clone();
+        if is_new {
+            assert_eq!(listed, json!([]));
+            let status = client.ask("ceased/status", &json!({"detail": true}));
+            let warnings = status["servers"][0]["warnings"].to_string();
+            assert!(warnings.contains("changed: work; see ceased approve s"), "{status}");
+            let shown = client.ask("ceased/approve", &json!({"server": "s"}));
+            assert_eq!(shown["changes"][0]["before"]["description"], "works", "{shown}");
+            let params = json!({"server": "s", "revision": shown["revision"]});
+            assert_eq!(client.ask("ceased/approve", &params)["approved"], true);
+        }
+        let listed = client.ask("tools/list", &json!({}))["tools"].clone();
+        assert_eq!(listed[0]["description"], description, "{env}");
+        drop(client);
+        daemon.shut_down().expect("it ends");
+    }
+    assert_eq!(std::fs::read_dir(state.join("approvals")).expect("a directory").count(), 2);
 }

@@ -135,10 +135,24 @@ fn cancelled_read_is_not_answered() {
     send(&mut w, c, 1, "ceased/logs", &json!({"job": 1, "stdout": 5}));
     let query = w.reads.pop().expect("the host is asked");
     let of = OutputOf { job: Some(JobId::new(1)), task: None };
-    assert_eq!(query.request, OutputRequest::Part { of, from: [5, 0] });
+    assert_eq!(query.request, OutputRequest::Part { of, from: [5, 0], since: None });
     w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
     w.output_read(query.read, Some("{}"));
     w.silent(c);
+    for (id, params) in
+        [(2, json!({"job": 1, "sinceMs": 7})), (3, json!({"server": "s", "sinceMs": 7}))]
+    {
+        send(&mut w, c, id, "ceased/logs", &params);
+        let query = w.reads.pop().expect("the host is asked");
+        let (OutputRequest::Part { since, .. } | OutputRequest::Server { since, .. }) =
+            query.request
+        else {
+            panic!("{query:?}")
+        };
+        assert_eq!(since, Some(std::time::Duration::from_millis(7)));
+    }
+    send(&mut w, c, 4, "ceased/logs", &json!({"job": 1, "sinceMs": "x"}));
+    assert_eq!(w.next(c)["error"]["code"], -32602);
 }
 
 /// A task is named by its id, and its job is found while it runs.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::{AuditEvent, OperatorOrder, Receipt};
+use ceased_core::action::{AuditEvent, OperatorOrder, Receipt, RequestOutcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, JobId};
 use ceased_core::limits::{Limits, TaskPolicy};
@@ -354,4 +354,51 @@ fn orders_are_taken_from_operators_alone() {
         assert_eq!(w.orders, [(root, ROOT, order)]);
         w.orders.clear();
     }
+}
+
+/// OBS-01: where the host records spans, the end of each request that no job worked on is told once:
+/// answered, refused, cancelled or cut off. The span of a call is that of its job.
+#[test]
+fn end_of_a_request_without_a_job_is_told() {
+    let settings = Arc::into_inner(tools::settings(Limits::default(), TaskPolicy::default()));
+    let settings = settings.expect("it is the only one");
+    let mut w =
+        World::made_of(Arc::new(Settings { own_spans: true, ..settings }), Rigged::default());
+    let ended = |w: &mut World| {
+        let told = w.notes.drain(..).filter_map(|note| {
+            let AuditEvent::RequestEnded(end) = note else { return None };
+            Some((end.method.to_string(), end.outcome))
+        });
+        told.collect::<Vec<_>>()
+    };
+    let c = w.open();
+    ended(&mut w);
+    w.result(c, "tools/list", json!({}));
+    w.ask(c, "no/such", json!({}));
+    w.result(c, "ceased/status", json!({}));
+    assert_eq!(
+        ended(&mut w),
+        [
+            ("tools/list".to_owned(), RequestOutcome::Answered),
+            ("no/such".to_owned(), RequestOutcome::Failed(Some(-32601))),
+        ]
+    );
+    let (task, _) = w.task(c, "sleep");
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let params = json!({"taskId": task, "_meta": {"traceparent": trace}});
+    w.send(
+        c,
+        &json!({"jsonrpc": "2.0", "id": 70, "method": "tasks/result", "params": params})
+            .to_string(),
+    );
+    w.send(c, r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":70}}"#);
+    let told = w.notes.iter().find_map(|note| {
+        let AuditEvent::RequestEnded(end) = note else { return None };
+        Some(end.trace.as_ref()?.span.as_ref()?.trace_hex())
+    });
+    assert_eq!(told.as_deref(), Some("0af7651916cd43dd8448eb211c80319c"));
+    assert_eq!(ended(&mut w), [("tasks/result".to_owned(), RequestOutcome::Cancelled)]);
+    let job = w.call(c, json!(71), "sleep");
+    w.done(job, "slept");
+    assert_eq!(ended(&mut w), []);
 }

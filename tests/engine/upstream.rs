@@ -10,6 +10,7 @@ mod lists;
 mod long_results;
 mod neutral;
 mod notifications;
+mod pins;
 mod places;
 mod questions;
 mod remote;

@@ -1,22 +1,25 @@
 //! Answers: each settles a request once, in the form of its revision, in its batch or alone.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::sync::Arc;
 
-use crate::action::AuditEvent;
-use crate::ids::ConnId;
+use crate::action::{AuditEvent, RequestEnd, RequestOutcome};
+use crate::ids::{ConnId, RequestId};
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outbox::requests::{BatchId, Reply};
+use crate::outbox::requests::{BatchId, Reply, Traced};
 use crate::outbox::typed_result::{self, ResultType};
-use crate::protocol::revision::{AfterCancel, UnreadableId};
+use crate::protocol::revision::{AfterCancel, Dialect, UnreadableId};
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::send_queue::{Handle, SendQueue, Tag};
 
 impl Outbox {
     /// Answers a request with an error.
-    pub(crate) fn fail(&mut self, reply: Reply, error: &ErrorObject) {
+    pub(crate) fn fail(&mut self, mut reply: Reply, error: &ErrorObject) {
         self.counters.errors += 1;
+        let outcome = RequestOutcome::Failed(Some(error.code));
+        self.end_span(reply.conn, &reply.id, reply.dialect, reply.traced.take(), outcome);
         self.reply(ResultType::Complete, reply, |json, _| {
             json.raw(",\"error\":").error(error);
         });
@@ -28,11 +31,13 @@ impl Outbox {
     pub(crate) fn answer_as(
         &mut self,
         kind: ResultType,
-        reply: Reply,
+        mut reply: Reply,
         us: Option<Arc<[u8]>>,
         result: impl FnOnce(&mut Writer<'_>),
     ) {
         self.counters.answers += 1;
+        let traced = reply.traced.take();
+        self.end_span(reply.conn, &reply.id, reply.dialect, traced, RequestOutcome::Answered);
         self.reply(kind, reply, |json, reply| {
             json.raw(",\"result\":");
             match &us {
@@ -79,10 +84,38 @@ impl Outbox {
     }
 
     /// Gives up the right to answer a request: it was cancelled (CAN-08).
-    pub(crate) fn forget(&mut self, reply: Reply) {
+    pub(crate) fn forget(&mut self, mut reply: Reply) {
+        let traced = reply.traced.take();
+        self.end_span(reply.conn, &reply.id, reply.dialect, traced, RequestOutcome::Cancelled);
         if let Some(batch) = reply.batch {
             self.settle_in_batch(reply.conn, batch, |_| {});
         }
+    }
+
+    /// Tells the host of the end of a request that no job worked on, if it records a span of it.
+    #[inline]
+    pub(crate) fn end_span(
+        &mut self,
+        conn: ConnId,
+        id: &RequestId,
+        dialect: &'static Dialect,
+        traced: Option<Box<Traced>>,
+        outcome: RequestOutcome,
+    ) {
+        let Some(traced) = traced else { return };
+        let Traced { method, trace, asked } = *traced;
+        self.note(AuditEvent::RequestEnded(Box::new(RequestEnd {
+            conn,
+            owner: self.identity_of(conn),
+            method: self.clean(&method).into(),
+            request: Some(id.clone()),
+            dialect: Some(dialect),
+            agent: None,
+            trace,
+            outcome,
+            asked,
+            stopped: None,
+        })));
     }
 
     /// Answers a request; `body` writes everything behind the id.

@@ -20,8 +20,10 @@ use crate::ids::{ConnId, JobId, RequestId, StatusId, TaskId};
 use crate::policy::account::{Account, Charge};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::Dialect;
+use crate::protocol::trace_context::TraceContext;
 use crate::rpc::message::WireId;
 use crate::tasks::shared::LookupId;
+use crate::time::Instant;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::question::AskedOf;
 
@@ -161,6 +163,8 @@ pub(crate) struct Cancelled {
     pub(crate) work: Work,
     /// The batch of the request, in which it counts as settled.
     pub(crate) batch: Option<BatchId>,
+    /// Facts for its span, if the host records one.
+    pub(crate) traced: Option<Box<Traced>>,
 }
 
 impl Work {
@@ -288,7 +292,7 @@ impl Requests {
         let pending = self.open.remove(id)?;
         self.charge.shrink(pending.bytes());
         let Pending { reply, work } = pending;
-        Some(Cancelled { work, batch: reply.batch })
+        Some(Cancelled { work, batch: reply.batch, traced: reply.traced })
     }
 
     /// Takes every request out, sorted by id: the connection or the daemon ends.
@@ -405,8 +409,18 @@ pub(crate) struct Reply {
     pub(crate) batch: Option<BatchId>,
     /// The revision the request speaks: the session's, or its own.
     pub(crate) dialect: &'static Dialect,
+    /// Facts for its span, if the host records one.
+    pub(crate) traced: Option<Box<Traced>>,
     /// Private, so that [`Reply::new`] alone makes one.
     _once: Once,
+}
+
+/// Facts about a request for its span (OBS-01).
+#[derive(Debug)]
+pub(crate) struct Traced {
+    pub(crate) method: Box<str>,
+    pub(crate) trace: Option<Box<TraceContext>>,
+    pub(crate) asked: Instant,
 }
 
 /// Keeps others from making a [`Reply`].
@@ -422,7 +436,7 @@ impl Reply {
         dialect: &'static Dialect,
     ) -> Self {
         let token = wire.odd_token().map(Into::into);
-        Self { conn, id: wire.id, token, batch, dialect, _once: Once }
+        Self { conn, id: wire.id, token, batch, dialect, traced: None, _once: Once }
     }
 
     /// Bytes of the texts of its id.

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::action::{AuditEvent, Cancel};
+use crate::action::{AuditEvent, Cancel, RequestOutcome};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::{ConnId, JobId, RequestId};
@@ -36,7 +36,7 @@ impl Engine {
                     && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
         };
         let cancelled = connection.requests.cancel(&cancellation.request, creates_task);
-        let Some(Cancelled { work, batch }) = cancelled else {
+        let Some(Cancelled { work, batch, traced }) = cancelled else {
             if stopped {
                 return;
             }
@@ -52,6 +52,9 @@ impl Engine {
             self.outbox.settle_in_batch(conn, batch, |_| {});
         }
         let Cancellation { request, reason } = cancellation;
+        if let Some(dialect) = self.outbox.dialect_read(conn) {
+            self.outbox.end_span(conn, &request, dialect, traced, RequestOutcome::Cancelled);
+        }
         let cancel = Cancel { by: identity, conn, request: Some(request), reason };
         let (job, tool) = self.stop_work(work, &cancel);
         let note = AuditEvent::call_cancelled(cancel, (tool, job), method);

@@ -12,6 +12,7 @@ use crate::outbox::requests::Reply;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
+use crate::upstream::gateway::Gateway;
 
 impl Engine {
     /// Hands an order to the host and answers at once; a peer that is no operator is refused. The
@@ -51,14 +52,50 @@ impl Engine {
         let [name] = params::find(params, ["server"])?;
         let name = params::text("server", name)?;
         let operate = Action::Operate { conn, identity, order };
-        if self.upstreams.server(&name).is_some() {
+        if let Some(count) = self.at_server(&name, |gateway| gateway.restart(&name)) {
             self.outbox.push(operate);
-            return Ok(self.gateway().restart(&name));
+            return Ok(count);
         }
         let processes = self.supervisor().restart(&name);
         let processes = processes.ok_or_else(|| self.no_such_name(&name))?;
         self.outbox.push(operate);
         Ok(processes)
+    }
+
+    /// `ceased/approve`: the tools of a server that differ from the approved ones, and their approval
+    /// (UPS-19).
+    pub(crate) fn approve_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match self.approve(reply.conn, params) {
+            Ok((changes, is_approved)) => self.answer(reply, |json| {
+                json.raw("{\"approved\":").display(is_approved).raw(&changes).raw("}");
+            }),
+            Err(error) => self.outbox.fail(reply, &error),
+        }
+    }
+
+    fn approve(
+        &mut self,
+        conn: ConnId,
+        params: Option<&Params<'_>>,
+    ) -> Result<(String, bool), ErrorObject> {
+        let order = OperatorOrder::Approve;
+        let identity = self.operator(conn, order)?;
+        let [name, revision] = params::find(params, ["server", "revision"])?;
+        let name = params::text("server", name)?;
+        let wrong = || ErrorObject::invalid_params("params.revision must be a whole number");
+        let shown = revision.map(|it| it.get().parse().map_err(|_| wrong())).transpose()?;
+        let answer = self.at_server(&name, |gateway| gateway.approve(&name, shown));
+        let answer = answer.ok_or_else(|| self.no_such_name(&name))??;
+        if answer.1 {
+            self.outbox.push(Action::Operate { conn, identity, order });
+        }
+        Ok(answer)
+    }
+
+    /// Has the gateway act on a server; `None` if there is none of this name.
+    fn at_server<R>(&mut self, name: &str, act: impl FnOnce(&mut Gateway<'_>) -> R) -> Option<R> {
+        self.upstreams.server(name)?;
+        Some(act(&mut self.gateway()))
     }
 
     /// The error for a name that neither a server nor an agent has.

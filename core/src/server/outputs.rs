@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString as _};
 
+use core::time::Duration;
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
@@ -121,9 +122,10 @@ impl Engine {
             Err(error) => return self.outbox.fail(reply, &error),
         }
         match read_part(params) {
-            Ok((of, from)) => {
+            Ok((of, from, since)) => {
                 let of = self.resolved(of);
-                self.ask_for_output(reply, HostForm::Logs, OutputRequest::Part { of, from });
+                let request = OutputRequest::Part { of, from, since };
+                self.ask_for_output(reply, HostForm::Logs, request);
             }
             Err(error) => self.outbox.fail(reply, &error),
         }
@@ -282,14 +284,20 @@ fn output_of(uri: &str) -> Option<OutputOf> {
     }
 }
 
+/// A job, places in its streams, and the time within which something was printed.
+type ReadPart = (OutputOf, [u64; 2], Option<Duration>);
+
+/// A whole number in the params.
+fn number(name: &str, raw: Raw<'_>) -> Result<u64, ErrorObject> {
+    Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
+        ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
+    })
+}
+
 /// Reads which job, by number or task, and from where on in its streams.
-fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorObject> {
-    let [job, task, stdout, stderr] = params::find(params, ["job", "task", "stdout", "stderr"])?;
-    let number = |name: &str, raw: Raw<'_>| {
-        Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
-            ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
-        })
-    };
+fn read_part(params: Option<&Params<'_>>) -> Result<ReadPart, ErrorObject> {
+    let [job, task, stdout, stderr, since] =
+        params::find(params, ["job", "task", "stdout", "stderr", "sinceMs"])?;
     let from = |name, raw: Option<Raw<'_>>| raw.map_or(Ok(0), |raw| number(name, raw));
     let of = match (job, task) {
         (Some(job), None) => OutputOf { job: Some(JobId::new(number("job", job)?)), task: None },
@@ -305,7 +313,8 @@ fn read_part(params: Option<&Params<'_>>) -> Result<(OutputOf, [u64; 2]), ErrorO
             ));
         }
     };
-    Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?]))
+    let since = since.map(|raw| number("sinceMs", raw)).transpose()?.map(Duration::from_millis);
+    Ok((of, [from("stdout", stdout)?, from("stderr", stderr)?], since))
 }
 
 /// Reads the server, and the wish about the login there.
@@ -326,19 +335,16 @@ fn read_login(params: Option<&Params<'_>>) -> Result<(Box<str>, LoginWish), Erro
 
 /// Reads which server, which of its instances, and from where on; `None` if no server is named.
 fn read_server(params: Option<&Params<'_>>) -> Result<Option<OutputRequest>, ErrorObject> {
-    let [server, instance, stderr] = params::find(params, ["server", "instance", "stderr"])?;
+    let [server, instance, stderr, since] =
+        params::find(params, ["server", "instance", "stderr", "sinceMs"])?;
     if server.is_none() {
         return Ok(None);
     }
-    let number = |name: &str, raw: Raw<'_>| {
-        Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
-            ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
-        })
-    };
     let instance = instance.map(|raw| number("instance", raw)).transpose()?;
     Ok(Some(OutputRequest::Server {
         name: params::text("server", server)?.into(),
         instance: instance.map(InstanceId::new),
         from: stderr.map_or(Ok(0), |raw| number("stderr", raw))?,
+        since: since.map(|raw| number("sinceMs", raw)).transpose()?.map(Duration::from_millis),
     }))
 }

@@ -131,6 +131,7 @@ impl Engine {
             ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
             ("ceased/restart", Phase::Ready) => self.restart_server(reply, params),
             ("ceased/drain", Phase::Ready) => self.operate(reply, OperatorOrder::Drain),
+            ("ceased/approve", Phase::Ready) => self.approve_tools(reply, params),
             ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
             (_, Phase::Ready) => {
                 let about = TaskMethod::of_session(method).filter(|_| tasks == TaskRules::Core);

@@ -82,6 +82,7 @@ impl Engine {
             "ceased/reload" => self.operate(reply, OperatorOrder::Reload),
             "ceased/restart" => self.restart_server(reply, params),
             "ceased/drain" => self.operate(reply, OperatorOrder::Drain),
+            "ceased/approve" => self.approve_tools(reply, params),
             "ceased/shutdown" => self.operate(reply, OperatorOrder::ShutDown),
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.outbox.fail(reply, &missing_tasks("the task methods"));

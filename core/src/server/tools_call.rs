@@ -212,7 +212,7 @@ impl Engine {
     }
 
     /// Makes a job of a call, if there is room for one.
-    fn accept(&mut self, reply: Reply, admitted: Admitted<'_>) {
+    fn accept(&mut self, mut reply: Reply, admitted: Admitted<'_>) {
         if let Some(error) = self.no_further_work() {
             return self.outbox.fail(reply, &error);
         }
@@ -239,6 +239,8 @@ impl Engine {
             let what = "calls of yours wait already: try again later";
             return self.outbox.refuse(reply, "queue_per_identity", share, what);
         }
+        // The span is that of the job.
+        reply.traced = None;
         match admitted.task {
             None => self.call_plainly(reply, owner, admitted),
             Some(ttl) => self.create_task(reply, owner, admitted, ttl),
@@ -288,6 +290,9 @@ impl Engine {
             let message = alloc::format!("there is no tool {name:?}");
             return Err(ErrorObject::invalid_params(message).into());
         };
+        if let Some(error) = self.upstreams.unapproved(&self.outbox, reply.conn, &tool) {
+            return Err(error.into());
+        }
         let task = match reply.dialect.tasks {
             // TSK-03: where there are no tasks, the field means nothing and every tool is plain.
             TaskRules::None => None,

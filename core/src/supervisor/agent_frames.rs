@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::mem;
 
 use crate::acp::protocol::AcpForm;
+use crate::action::RequestOutcome;
 use crate::ids::RequestId;
 use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
@@ -173,6 +174,7 @@ impl Supervision {
                     params: None,
                     choices: Choices::default(),
                     since: now,
+                    trace: None,
                     is_alone: false,
                     is_settled: true,
                     active: now,
@@ -184,7 +186,8 @@ impl Supervision {
         let ends = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
         let over: alloc::vec::Vec<Work> = self.works.extract_if(.., ends).collect();
         self.pieces.rest(session);
-        for work in over {
+        for mut work in over {
+            self.end_span(&mut work, RequestOutcome::Answered);
             self.end_stop(now, work, StopInput::Answered);
         }
         self.release(now);
@@ -229,6 +232,15 @@ impl Supervision {
             return;
         }
         let mut work = self.works.swap_remove(at);
+        self.end_span(
+            &mut work,
+            match outcome {
+                Ok(_) => RequestOutcome::Answered,
+                Err(error) => {
+                    RequestOutcome::Failed(member(error, "code").and_then(|it| it.parse().ok()))
+                }
+            },
+        );
         if PieceKind::of_cancel(&work.method).is_some() {
             self.on_piece_answer(work.id.as_ref().map(|of| &of.id), outcome.is_err());
         }

@@ -5,9 +5,10 @@ use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpForm;
 use crate::ids::RequestId;
+use crate::protocol::trace_context::TraceContext;
 use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
-use crate::rpc::params::Params;
+use crate::rpc::params::{self, Params};
 use crate::supervisor::choices::Choices;
 use crate::supervisor::effect::Effect;
 use crate::supervisor::held::Held;
@@ -243,6 +244,10 @@ impl Supervision {
         if &*held.method == "session/prompt" && self.floor_of != self.process {
             (self.floor, self.floor_of) = (now, self.process);
         }
+        let trace = self.terms.records_spans.then(|| {
+            let meta = params::any_members(params.as_ref()).meta.as_ref();
+            meta.and_then(|meta| TraceContext::of_members(meta.trace))
+        });
         let mut work = Work {
             number: self.last_work,
             job: held.job,
@@ -252,6 +257,7 @@ impl Supervision {
             params: text.filter(|_| keeps).map(Into::into),
             choices: Choices::default(),
             since: now,
+            trace: trace.flatten(),
             is_alone: true,
             is_settled: false,
             active: now,

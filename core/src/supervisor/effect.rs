@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::action::Cancel;
+use crate::action::{Cancel, RequestOutcome};
 use crate::births::Births;
 use crate::ids::{JobId, RequestId};
+use crate::protocol::trace_context::TraceContext;
 use crate::reason::StopReason;
 use crate::supervisor::terms::Terms;
 use crate::time::Instant;
@@ -73,10 +74,26 @@ pub(crate) enum Effect {
     EndStrays { check: u64, births: Births },
     /// A request was cancelled by its client.
     Cancelled { request: Option<RequestId>, method: Box<str>, said: &'static str },
+    /// A request has been answered, or its turn is over; told where spans are recorded.
+    Ended(EndedWork),
     /// The receipt of a stop that is over.
     Receipt(StopReceipt),
     /// Close the connection of the client: nothing is left to do.
     CloseClient,
+}
+
+/// The end of a request or turn, for its span.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct EndedWork {
+    /// The request, if it waited for an answer.
+    pub(crate) request: Option<RequestId>,
+    pub(crate) method: Box<str>,
+    pub(crate) trace: Option<Box<TraceContext>>,
+    /// When the agent got it.
+    pub(crate) since: Instant,
+    /// When it was told to stop.
+    pub(crate) stopped: Option<Instant>,
+    pub(crate) outcome: RequestOutcome,
 }
 
 /// The end of a stop.

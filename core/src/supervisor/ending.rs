@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use crate::action::RequestOutcome;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Effect;
@@ -65,7 +66,8 @@ impl Supervision {
     }
 
     fn fail_works(&mut self, now: Instant, error: &ErrorObject) {
-        for work in core::mem::take(&mut self.works) {
+        for mut work in core::mem::take(&mut self.works) {
+            self.end_span(&mut work, RequestOutcome::Failed(Some(error.code)));
             if work.stop.is_some() {
                 self.answer_stopped(&work);
                 self.end_stop(now, work, StopInput::AgentEnded { others: false });
@@ -94,6 +96,7 @@ impl Supervision {
             self.begin_stop(now, number, Form::Request, StopReason::Shutdown);
         }
         for mut work in core::mem::take(&mut self.works) {
+            self.end_span(&mut work, RequestOutcome::Cancelled);
             self.answer_stopped(&work);
             // The agent is ended with its tree; its end is no receipt of a cancel.
             work.stop = None;

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::action::{Action, AuditEvent, Cancel, Receipt};
+use crate::action::{Action, AuditEvent, Cancel, Receipt, RequestEnd};
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::connection::{Connection, Counterpart, Ending};
@@ -106,6 +106,7 @@ impl Supervisor<'_> {
             held_bytes_max: limits.write_buffer_bytes,
             identity_bytes_max: limits.held_bytes_per_identity_max,
             works_max: limits.inflight_max,
+            records_spans: self.settings.own_spans,
         }
     }
 
@@ -184,6 +185,21 @@ impl Supervisor<'_> {
                 let of = (method.into(), None);
                 self.outbox.note(AuditEvent::call_cancelled(cancel, of, said));
             }
+            Effect::Ended(work) => {
+                let (owner, agent) = (entry.identity.clone(), entry.server.name.clone());
+                self.outbox.note(AuditEvent::RequestEnded(Box::new(RequestEnd {
+                    conn: client,
+                    owner,
+                    method: self.outbox.clean(&work.method).into(),
+                    request: work.request,
+                    dialect: None,
+                    agent: Some(agent),
+                    trace: work.trace,
+                    outcome: work.outcome,
+                    asked: work.since,
+                    stopped: work.stopped,
+                })));
+            }
             Effect::Receipt(receipt) => self.write_receipt(client, receipt),
             Effect::CloseClient => self.outbox.close(client, CloseReason::Finished),
         }
@@ -244,7 +260,9 @@ impl Supervisor<'_> {
             | UpstreamEvent::Examined { instance, .. }
             | UpstreamEvent::StraysEnded { instance, .. }
             | UpstreamEvent::Ended { instance, .. } => instance,
-            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => return None,
+            UpstreamEvent::Known { .. }
+            | UpstreamEvent::Approved { .. }
+            | UpstreamEvent::Remote { .. } => return None,
         };
         let client = self.agents.by_instance.get(&instance).copied()?;
         match *event {
@@ -260,7 +278,9 @@ impl Supervisor<'_> {
             UpstreamEvent::Ended { status, stderr, .. } => {
                 return Some(self.agent_ended(client, instance, status, stderr));
             }
-            UpstreamEvent::Known { .. } | UpstreamEvent::Remote { .. } => {}
+            UpstreamEvent::Known { .. }
+            | UpstreamEvent::Approved { .. }
+            | UpstreamEvent::Remote { .. } => {}
         }
         Some(None)
     }

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::action::Cancel;
+use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, StopReceipt};
@@ -157,7 +157,8 @@ impl Supervision {
         let open =
             { self.works.iter() }.position(|work| work.id.as_ref().is_some_and(|of| is_it(&of.id)));
         if let Some(at) = open {
-            let work = self.works.swap_remove(at);
+            let mut work = self.works.swap_remove(at);
+            self.end_span(&mut work, RequestOutcome::Answered);
             if let Some(id) = work.id {
                 // The answer means that the cancel was accepted, which it is now.
                 self.out.push(Effect::ToClient(texts::result(&id.token, "{}")));

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::acp::protocol::AcpForm;
-use crate::action::Cancel;
+use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::effect::{Effect, StopReceipt};
@@ -181,6 +181,7 @@ impl Supervision {
     /// The agent ends a cancelled work by no means: the client is answered, and the agent goes.
     fn give_up(&mut self, now: Instant, at: usize) {
         let mut work = self.works.swap_remove(at);
+        self.end_span(&mut work, RequestOutcome::Cancelled);
         self.answer_stopped(&work);
         if let Some(session) = work.session.as_deref().filter(|_| work.is_turn()) {
             if let Some(session) = self.sessions.get_mut(session) {

@@ -5,11 +5,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::action::Cancel;
+use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::policy::account::Account;
 use crate::supervisor::abilities::Abilities;
-use crate::supervisor::effect::{Effect, Input, WATCH};
+use crate::supervisor::effect::{Effect, EndedWork, Input, WATCH};
 use crate::supervisor::held::HeldFrames;
 use crate::supervisor::pieces::Pieces;
 use crate::supervisor::reopening::Reopening;
@@ -146,6 +146,24 @@ pub(crate) struct Supervision {
 }
 
 impl Supervision {
+    /// Tells the host of the end of a work, if it records spans. A work that is being stopped counts
+    /// as cancelled, whatever its answer.
+    pub(super) fn end_span(&mut self, work: &mut Work, outcome: RequestOutcome) {
+        if !self.terms.records_spans {
+            return;
+        }
+        let stopped = work.stop.as_ref().map(|stop| stop.since);
+        let outcome = stopped.map_or(outcome, |_| RequestOutcome::Cancelled);
+        self.out.push(Effect::Ended(EndedWork {
+            request: work.id.as_ref().map(|id| id.id.clone()),
+            method: work.method.clone(),
+            trace: work.trace.take(),
+            since: work.since,
+            stopped,
+            outcome,
+        }));
+    }
+
     /// One whose waiting frames are charged to this account.
     pub(crate) fn new(terms: Terms, account: &Account) -> Self {
         Self {

@@ -24,4 +24,6 @@ pub(crate) struct Terms {
     pub(crate) identity_bytes_max: usize,
     /// Requests of the client that may wait for an answer.
     pub(crate) works_max: usize,
+    /// Whether the host records spans.
+    pub(crate) records_spans: bool,
 }

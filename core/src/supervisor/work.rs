@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 
 use crate::action::Cancel;
 use crate::ids::{JobId, RequestId};
+use crate::protocol::trace_context::TraceContext;
 use crate::supervisor::choices::Choices;
 use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::stop::Stop;
@@ -39,6 +40,8 @@ pub(super) struct Work {
     /// Choices that the agent tells while it opens the session.
     pub(super) choices: Choices,
     pub(super) since: Instant,
+    /// Trace context of its sender, where spans are recorded.
+    pub(super) trace: Option<Box<TraceContext>>,
     /// Whether processes that were born since then belong to this work.
     pub(super) is_alone: bool,
     /// Whether a turn of version 2 was seen to run or to rest since it was sent.

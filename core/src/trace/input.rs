@@ -24,6 +24,7 @@ use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::tasks::shared::SharedEvent;
 use crate::time::{Instant, Now};
+use crate::upstream::approval::Approval;
 use crate::upstream::interface::{ProcessEvidence, RemoteNews, UpstreamEvent};
 use crate::upstream::manifest::Manifest;
 
@@ -85,6 +86,7 @@ pub enum Input {
 pub enum UpstreamInput {
     Started { instance: InstanceId, conn: ConnId },
     Known { server: String, manifest: Box<Manifest> },
+    Approved { server: String, approval: Option<Box<Approval>> },
     Examined { instance: InstanceId, check: CheckId, processes: ProcessEvidence },
     StraysEnded { instance: InstanceId, check: CheckId, ended: u32, left: u32 },
     Remote { instance: InstanceId, news: RemoteNews<'static> },
@@ -247,6 +249,10 @@ impl UpstreamInput {
             UpstreamEvent::Known { server, manifest } => {
                 Self::Known { server: server.to_owned(), manifest: Box::new(manifest.clone()) }
             }
+            UpstreamEvent::Approved { server, approval } => Self::Approved {
+                server: server.to_owned(),
+                approval: approval.map(|approval| Box::new(approval.clone())),
+            },
             UpstreamEvent::Examined { instance, check, processes } => {
                 Self::Examined { instance, check, processes }
             }
@@ -266,6 +272,9 @@ impl UpstreamInput {
         match self {
             &Self::Started { instance, conn } => UpstreamEvent::Started { instance, conn },
             Self::Known { server, manifest } => UpstreamEvent::Known { server, manifest },
+            Self::Approved { server, approval } => {
+                UpstreamEvent::Approved { server, approval: approval.as_deref() }
+            }
             &Self::Examined { instance, check, processes } => {
                 UpstreamEvent::Examined { instance, check, processes }
             }

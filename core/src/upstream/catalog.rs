@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::tool::{StopPolicy, TaskSupport, Tool};
+use crate::upstream::approval::Pins;
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::mirror::mirrors;
 use crate::upstream::reading::ListRead;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
-use crate::upstream::server::UpstreamServer;
+use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::spoken::Era;
 use crate::upstream::table::Server;
@@ -31,6 +32,7 @@ impl Server {
             mirrors: Default::default(),
             unfit: Default::default(),
             listed: Vec::new(),
+            pins: Pins::default(),
             known: Default::default(),
             warnings: Warnings::default(),
             is_unsaved: false,
@@ -107,8 +109,9 @@ impl Server {
         has_changed
     }
 
-    fn offer_tools(&mut self) {
+    pub(super) fn offer_tools(&mut self) {
         let Some(manifest) = self.manifest.take() else { return };
+        self.pins.changes.clear();
         self.tools.clear();
         self.support.clear();
         self.mirrors.clear();
@@ -145,7 +148,13 @@ impl Server {
                 false => with_member(&own, "name", &quoted(&shown)).into(),
             };
             let tool = self.relayed(&shown, "tools/call", &name, support);
-            self.listed.push(listed);
+            if let Some(change) = self.pins.change_of(&name, element) {
+                self.pins.changes.insert(name.clone(), change);
+            }
+            // UPS-19: the text of a tool that is not approved reaches no model.
+            if !self.pin_hides(&name, element) {
+                self.listed.push(listed);
+            }
             self.tools.insert(shown.into(), Arc::new(tool));
         }
         self.manifest = Some(manifest);
@@ -167,13 +176,19 @@ impl Server {
     /// tools that are hidden or run as tasks (UPS-17).
     pub(crate) fn shown_page<'a>(&self, page: &'a str) -> Cow<'a, str> {
         let filter = &self.server.filter;
-        let is_whole = filter.only.is_empty() && filter.hide.is_empty() && self.unfit.is_empty();
+        let is_refused = self.server.pin == Pin::Refuse;
+        let is_whole = filter.only.is_empty()
+            && filter.hide.is_empty()
+            && self.unfit.is_empty()
+            && !is_refused;
         let Some(tools) = member(page, "tools") else { return Cow::Borrowed(page) };
         if is_whole && self.server.task_support.is_none() {
             return Cow::Borrowed(page);
         }
         let is_fit = |name: &str| filter.offers(name) && !self.unfit.contains_key(name);
-        let offered = |tool: &&str| text_member(tool, "name").is_none_or(|it| is_fit(&it));
+        let offered = |tool: &&str| {
+            text_member(tool, "name").is_none_or(|it| is_fit(&it) && !self.pin_hides(&it, tool))
+        };
         let kept = elements(tools).into_iter().filter(offered);
         let kept: Vec<Cow<'_, str>> = kept.map(|tool| self.with_support(tool).0).collect();
         Cow::Owned(with_member(page, "tools", &alloc::format!("[{}]", kept.join(","))))

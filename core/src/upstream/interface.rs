@@ -13,6 +13,7 @@ use core::time::Duration;
 use crate::births::Births;
 use crate::identity::Identity;
 use crate::ids::{CallId, CheckId, ConnId, InstanceId};
+use crate::upstream::approval::{Approval, ToolChange};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::server::UpstreamServer;
 
@@ -74,6 +75,20 @@ pub enum UpstreamAction {
         /// A text for a log.
         what: Box<str>,
     },
+    /// Tools of a server differ from the approved ones.
+    ToolsDiffer {
+        /// Name of the server.
+        server: Box<str>,
+        /// The tools that differ.
+        changes: Box<[ToolChange]>,
+    },
+    /// Keep the approved tools of a server (UPS-19).
+    SaveApproval {
+        /// The server.
+        server: Arc<UpstreamServer>,
+        /// Its approved tools.
+        approval: Box<Approval>,
+    },
     /// Keep the description and lists of a server, for its next start.
     SaveManifest {
         /// The server.
@@ -100,6 +115,14 @@ pub enum UpstreamEvent<'a> {
         server: &'a str,
         /// Its identity and lists.
         manifest: &'a Manifest,
+    },
+    /// Approved tools of a server, as [`UpstreamAction::SaveApproval`] had them kept; `None` if they
+    /// cannot be read, and no list is approved by itself. Comes before its manifests.
+    Approved {
+        /// Name of the server.
+        server: &'a str,
+        /// Its approved tools.
+        approval: Option<&'a Approval>,
     },
     /// Answer to [`UpstreamAction::Examine`].
     Examined {

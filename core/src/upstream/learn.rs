@@ -200,13 +200,19 @@ impl Gateway<'_> {
         let was_known = server.known[at];
         // A list that is known is better than one that did not come.
         let is_kept = was_known && (read.is_refused || read.problem.is_some());
+        let is_whole = !read.is_refused && read.problem.is_none();
         let has_changed = !is_kept && server.take_list(at, read);
         let of_headers = server.warnings.note_unfit(&server.unfit);
         for what in warning.into_iter().chain(of_headers) {
             self.warn_of_server(&of, what);
         }
-        if has_changed && at == TOOLS {
-            self.note_shadowed_tools();
+        if at == TOOLS {
+            self.pin_tools(&of, audience.as_ref(), is_whole);
+            if has_changed {
+                self.note_shadowed_tools();
+            }
+            // UPS-19: calls have waited for the list.
+            self.send_waiting(id);
         }
         self.answer_waiters();
         if has_changed && was_known {
@@ -285,9 +291,11 @@ impl Gateway<'_> {
         if audience.is_none() && !manifest.audience.is_empty() {
             return;
         }
-        let Some(server) = self.upstreams.state_mut(server, audience.as_ref()) else { return };
-        if server.manifest.is_none() {
-            server.take_manifest(manifest.clone());
+        let Some(state) = self.upstreams.state_mut(server, audience.as_ref()) else { return };
+        if state.manifest.is_none() {
+            let server = Arc::clone(&state.server);
+            state.take_manifest(manifest.clone());
+            self.pin_tools(&server, audience.as_ref(), true);
             self.note_shadowed_tools();
             self.answer_waiters();
         }

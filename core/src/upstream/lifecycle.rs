@@ -44,6 +44,7 @@ impl Gateway<'_> {
         match *event {
             UpstreamEvent::Started { instance, conn } => self.on_instance_started(instance, conn),
             UpstreamEvent::Known { server, manifest } => self.on_manifest(server, manifest),
+            UpstreamEvent::Approved { server, approval } => self.on_approval(server, approval),
             UpstreamEvent::Examined { check, processes, .. } => self.on_examined(check, processes),
             UpstreamEvent::StraysEnded { check, ended, left, .. } => {
                 self.on_strays_ended(check, ended, left);
@@ -75,6 +76,11 @@ impl Gateway<'_> {
             self.upstreams.servers.push(kept);
         }
         let all = &self.upstreams.servers;
+        // UPS-19: the host hands over the approvals of the servers that it has now.
+        self.upstreams.pins.retain(|name, _| {
+            let is_old = |of: &Server| of.server.name == *name;
+            all.iter().any(is_old) && !before.iter().any(is_old)
+        });
         self.upstreams.personal.retain(|name, states| {
             states.retain(|_, state| all.iter().any(|of| of.server == state.server));
             !states.is_empty() && all.iter().any(|of| of.server.name == *name)

@@ -1,5 +1,6 @@
 //! Upstreams: existing MCP servers whose methods clients reach through this engine.
 
+pub mod approval;
 pub(crate) mod audience;
 mod audience_states;
 pub(crate) mod awaited;
@@ -28,6 +29,7 @@ pub(crate) mod narrow;
 pub(crate) mod neutral;
 mod notifications;
 mod orders;
+mod pins;
 mod places;
 pub(crate) mod question;
 pub(crate) mod questions;

@@ -133,6 +133,9 @@ impl Gateway<'_> {
     /// UPS-02: the id of the request is a number of ours that is never used again.
     pub(crate) fn send_relayed(&mut self, id: InstanceId, job: JobId) {
         let (Some(route), Some(of)) = (self.route(job), self.jobs.get(job)) else { return };
+        if let Some(error) = self.pin_refusal(id, &route) {
+            return self.end_relayed(job, Outcome::Error(error));
+        }
         let wants_progress = of.progress.token.is_some() || of.task.is_some();
         let Some((conn, is_shared)) = self.occupy(id, job) else { return };
         let level = self.level_of_call(job);

@@ -51,6 +51,32 @@ pub enum OnIgnoredCancel {
     Leave,
 }
 
+/// Consequence when a tool differs from the approved one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "trace", serde(rename_all = "lowercase"))]
+pub enum Pin {
+    /// The tools are not compared.
+    #[default]
+    Off,
+    /// The operator is told.
+    Warn,
+    /// The tool is neither listed nor called.
+    Refuse,
+}
+
+impl Pin {
+    /// Word of the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Warn => "warn",
+            Self::Refuse => "refuse",
+        }
+    }
+}
+
 /// Time limits of the turns of an ACP agent; none when `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
@@ -170,6 +196,9 @@ pub struct UpstreamServer {
     /// Callers as which it can run.
     #[cfg_attr(feature = "trace", serde(default))]
     pub runs_for: RunsFor,
+    /// Consequence when one of its tools differs from the approved one (UPS-19).
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub pin: Pin,
     /// Questions to the requestor before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<Box<str>, Box<str>>,
     /// Time limits of the turns of an ACP agent.
@@ -209,6 +238,7 @@ impl UpstreamServer {
             filter: NameFilter::default(),
             allow: Allow::Everyone,
             runs_for: RunsFor::Everyone,
+            pin: Pin::Off,
             confirm: BTreeMap::new(),
             watchdogs: Watchdogs::default(),
             manifest: None,

@@ -16,6 +16,7 @@ use crate::policy::access::{Caller, Item};
 use crate::policy::account::ChargedText;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
+use crate::upstream::approval::{Pins, ServerPins};
 use crate::upstream::audience::Audience;
 use crate::upstream::check::Check;
 use crate::upstream::early_messages::Early;
@@ -26,7 +27,7 @@ use crate::upstream::manifest::Manifest;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::question::Question;
 use crate::upstream::reading::Reading;
-use crate::upstream::server::UpstreamServer;
+use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
 use crate::upstream::spoken::Era;
@@ -40,6 +41,10 @@ pub(crate) struct Upstreams {
     pub(crate) servers: Vec<Server>,
     /// Servers as their audiences know them, by name; `servers` has the state that is known to all.
     pub(crate) personal: BTreeMap<Box<str>, BTreeMap<Audience, Server>>,
+    /// Approved tools of servers, by name.
+    pub(crate) pins: BTreeMap<Box<str>, ServerPins>,
+    /// Number of the last difference from an approved tool.
+    pub(crate) last_pins: u64,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     /// Relayed jobs that the host would otherwise run.
     pub(crate) jobs: BTreeMap<JobId, Relayed>,
@@ -125,6 +130,8 @@ pub(crate) struct Server {
     pub(crate) unfit: BTreeMap<Box<str>, Box<str>>,
     /// Elements of `tools/list` as clients see them.
     pub(crate) listed: Vec<Box<str>>,
+    /// Tools that are approved, and those that differ.
+    pub(crate) pins: Pins,
     /// Lists that are known, by their position; others count as empty.
     pub(crate) known: [bool; LISTS.len()],
     /// Lists that are not whole or were not told, and names that are left out.
@@ -316,7 +323,9 @@ impl Instance {
     /// Whether one more request may be sent now.
     pub(crate) fn has_room(&self) -> bool {
         let max = self.server.max_calls.unwrap_or(usize::MAX);
-        self.phase == Phase::Ready && self.calls.len() < max.max(1)
+        // UPS-19: a call waits for the list that it is compared with.
+        let is_compared = self.server.pin != Pin::Refuse || !self.reading.is_reading(TOOLS);
+        self.phase == Phase::Ready && is_compared && self.calls.len() < max.max(1)
     }
 
     /// Whether it has finished a handshake and is not being ended.

@@ -17,6 +17,7 @@ pub(crate) struct Warnings {
     lists: [Option<Box<str>>; LISTS.len()],
     shadowed: Option<Box<str>>,
     unfit: Option<Box<str>>,
+    pins: Option<Box<str>>,
 }
 
 impl Warnings {
@@ -44,6 +45,28 @@ impl Warnings {
         renew(&mut self.unfit, text)
     }
 
+    /// Notes the tools that differ from the approved ones.
+    pub(crate) fn note_pins(
+        &mut self,
+        server: &str,
+        is_refused: bool,
+        changed: &[Box<str>],
+        new: &[Box<str>],
+    ) {
+        let part = |names: &[Box<str>], what: &str| match names.is_empty() {
+            true => String::new(),
+            false => format!("{what} {}; ", shown(names).unwrap_or_default()),
+        };
+        let parts = format!("{}{}", part(changed, "changed:"), part(new, "new:"));
+        self.pins = (!parts.is_empty()).then(|| {
+            let refused = if is_refused { "refused until approved, " } else { "" };
+            format!(
+                "tools differ from the approved ones, {refused}{parts}see ceased approve {server}"
+            )
+            .into()
+        });
+    }
+
     /// Whether a list did not end well.
     pub(crate) const fn has_list(&self, at: usize) -> bool {
         self.lists[at].is_some()
@@ -51,7 +74,11 @@ impl Warnings {
 
     /// Every warning.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.lists.iter().chain([&self.shadowed, &self.unfit]).flatten().map(|text| &**text)
+        self.lists
+            .iter()
+            .chain([&self.shadowed, &self.unfit, &self.pins])
+            .flatten()
+            .map(|text| &**text)
     }
 }
 

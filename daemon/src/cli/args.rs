@@ -88,6 +88,8 @@ pub(super) enum Command {
     Logout(LogoutArgs),
     /// Replace the processes of an MCP server or agent; those at work finish their calls first
     Restart(RestartArgs),
+    /// Show the tools of an MCP server that differ from the approved ones, and approve them
+    Approve(ApproveArgs),
     /// Have the daemon read its config again; a wrong one changes nothing
     Reload(ControlArgs),
     /// Have the daemon take no further work and end when the running work has ended
@@ -557,6 +559,22 @@ pub(super) struct RestartArgs {
     pub(super) daemon: DaemonArgs,
 }
 
+/// `approve`.
+#[derive(Debug, Args)]
+pub(super) struct ApproveArgs {
+    /// Name of the server
+    #[arg(add = ArgValueCompleter::new(completion::servers))]
+    pub(super) server: String,
+    /// Approve the differences that were shown with this number; without it they are only shown
+    #[arg(long, value_name = "N")]
+    pub(super) revision: Option<u64>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: DaemonArgs,
+}
+
 /// `login`.
 #[derive(Debug, Args)]
 pub(super) struct LoginArgs {
@@ -745,6 +763,9 @@ pub(super) struct LogsArgs {
     /// Begin with the last N lines that are kept
     #[arg(long, value_name = "N")]
     pub(super) tail: Option<usize>,
+    /// Begin with the output of this last time, such as "90s" or "10m"
+    #[arg(long, value_name = "DUR", value_parser = duration)]
+    pub(super) since: Option<Duration>,
     /// Print a JSON document for each line
     #[arg(long)]
     pub(super) json: bool,

@@ -45,5 +45,34 @@ pub(super) fn view(
     let seconds = link.expires_in_ms / 1000;
     let identity = clean(&link.identity);
     io.say(&format!("open this link within {seconds} s; it works once, as {identity}"));
+    if let Some(tunnel) = tunnel(&link.url) {
+        io.say(&format!("from another machine: {tunnel}, and open it there"));
+    }
     Ok(Exit::Done)
+}
+
+/// The command on another machine that makes a loopback address of this one reachable there.
+fn tunnel(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("http://")?;
+    let address = rest.split('/').next()?;
+    let (host, port) = address.rsplit_once(':')?;
+    let is_loopback = matches!(host, "127.0.0.1" | "[::1]" | "localhost");
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = if name.trim().is_empty() { "HOST".into() } else { clean(name.trim()).to_string() };
+    (is_loopback && port.parse::<u16>().is_ok())
+        .then(|| format!("ssh -L {port}:{host}:{port} {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_address_has_a_tunnel() {
+        let found = tunnel("http://127.0.0.1:7412/#view-00").expect("a command");
+        assert!(found.starts_with("ssh -L 7412:127.0.0.1:7412 "), "{found}");
+        for url in ["http://10.0.0.1:7412/", "https://example.com/", "http://127.0.0.1/", ""] {
+            assert_eq!(tunnel(url), None, "{url}");
+        }
+    }
 }

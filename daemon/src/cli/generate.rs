@@ -109,7 +109,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ),
     (
         "logs",
-        "# Output of a job while it runs, and of a task that has ended\nceased logs job:7 --follow\nceased logs 19c7f",
+        "# Output of a job while it runs, and of a task that has ended\nceased logs job:7 --follow\nceased logs 19c7f\n# The last ten minutes of a server\nceased logs git --since 10m",
     ),
     (
         "run",
@@ -124,6 +124,10 @@ const EXAMPLES: &[(&str, &str)] = &[
         "# Log in to a server by URL; over ssh without a browser\nceased login github\nceased login github --no-browser",
     ),
     ("logout", "# End the login, also at its authorization server\nceased logout github"),
+    (
+        "approve",
+        "# Show the tools that differ from the approved ones, then approve what was shown\nceased approve git\nceased approve git --revision 1764370800000",
+    ),
     ("restart", "# New processes for a server; calls under way are finished\nceased restart git"),
     (
         "import",

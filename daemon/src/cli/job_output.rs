@@ -67,17 +67,24 @@ pub(super) struct Reader {
     name: (&'static str, Value),
     stdout: u64,
     stderr: u64,
+    /// The first part begins with the output of this last time.
+    since: Option<Duration>,
 }
 
 impl Reader {
     /// Reads from the beginning of the output of the job of this task.
     pub(super) fn of_task(id: &str) -> Self {
-        Self { name: ("task", id.into()), stdout: 0, stderr: 0 }
+        Self { name: ("task", id.into()), stdout: 0, stderr: 0, since: None }
     }
 
     /// Reads from the beginning of the output of the job of this number.
     pub(super) fn of_job(job: u64) -> Self {
-        Self { name: ("job", job.into()), stdout: 0, stderr: 0 }
+        Self { name: ("job", job.into()), stdout: 0, stderr: 0, since: None }
+    }
+
+    /// Begins with the output of this last time.
+    pub(super) fn since(self, since: Option<Duration>) -> Self {
+        Self { since, ..self }
     }
 
     /// Reads standard output from its beginning again.
@@ -97,6 +104,10 @@ impl Reader {
         sink: &mut dyn FnMut(&Notification),
     ) -> Result<(Part, bool), Error> {
         let mut params = json!({"stdout": self.stdout, "stderr": self.stderr});
+        let since = self.since.take();
+        if let Some(since) = since {
+            params["sinceMs"] = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).into();
+        }
         let (member, value) = &self.name;
         if let Some(params) = params.as_object_mut() {
             params.insert((*member).to_owned(), value.clone());
@@ -105,8 +116,10 @@ impl Reader {
         let answer = client.wait(call, Some(within), sink)?;
         let mut part: Part = serde_json::from_str(answer.get())
             .map_err(|why| Error::Protocol(format!("cannot parse ceased/logs ({why})")))?;
-        part.stdout.cut = part.stdout.from.saturating_sub(self.stdout);
-        part.stderr.cut = part.stderr.from.saturating_sub(self.stderr);
+        if since.is_none() {
+            part.stdout.cut = part.stdout.from.saturating_sub(self.stdout);
+            part.stderr.cut = part.stderr.from.saturating_sub(self.stderr);
+        }
         let moved = (part.stdout.next, part.stderr.next) != (self.stdout, self.stderr);
         (self.stdout, self.stderr) = (part.stdout.next, part.stderr.next);
         Ok((part, moved))

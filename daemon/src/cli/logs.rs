@@ -25,11 +25,13 @@ pub(super) fn logs(
     let client = &mut session.client;
     let mut reader = match directory::job_number(&args.id) {
         // Also one that has ended, which the daemon lists no longer.
-        Some(job) => Reader::of_job(job),
+        Some(job) => Reader::of_job(job).since(args.since),
         None if server_logs::is_server(client, &args.id)? => {
             return server_logs::show(&args.id, args, client, io);
         }
-        None => Reader::of_task(&directory::task(client, &args.id, &args.daemon)?),
+        None => {
+            Reader::of_task(&directory::task(client, &args.id, &args.daemon)?).since(args.since)
+        }
     };
     let mut tail = args.tail.map(Tail::new);
     let mut may_be_task = args.id.bytes().all(|byte| byte.is_ascii_digit());
@@ -39,17 +41,11 @@ pub(super) fn logs(
             // Digits alone may be the beginning of the id of a task as well.
             Err(Error::Rpc(error)) if error.code == INVALID_PARAMS && may_be_task => {
                 may_be_task = false;
-                reader = Reader::of_task(&directory::task(client, &args.id, &args.daemon)?);
+                let task = directory::task(client, &args.id, &args.daemon)?;
+                reader = Reader::of_task(&task).since(args.since);
                 continue;
             }
-            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => {
-                let message = format!(
-                    "there is no output of {:?}\nthe job never ran here, its output is forgotten, \
-                     or it is another user's",
-                    args.id
-                );
-                return Err(Failure::new(Exit::UnknownTask, message));
-            }
+            Err(Error::Rpc(error)) if error.code == INVALID_PARAMS => return Err(none(&args.id)),
             Err(Error::Interrupted) => return Ok(Exit::Cancelled),
             Err(error) => return Err(error.into()),
         };
@@ -83,6 +79,15 @@ pub(super) fn logs(
             }
         }
     }
+}
+
+/// The failure for an id without output.
+fn none(id: &str) -> Failure {
+    let message = format!(
+        "there is no output of {id:?}\nthe job never ran here, its output is forgotten, or it is \
+         another user's"
+    );
+    Failure::new(Exit::UnknownTask, message)
 }
 
 /// Output that is held back until its last lines are known.

@@ -6,6 +6,7 @@
 mod adopt;
 mod adopt_args;
 mod adopt_targets;
+mod approve;
 mod args;
 mod argument_values;
 mod arguments;
@@ -480,6 +481,7 @@ pub fn run(
         Command::Login(args) => login::login(args, io, backend),
         Command::Logout(args) => login::logout(args, io, backend),
         Command::Restart(args) => servers::restart(args, io, backend),
+        Command::Approve(args) => approve::approve(args, io, backend),
         Command::Reload(args) => control::reload(args, io, backend),
         Command::Drain(args) => control::drain(args, io, backend),
         Command::Fleet(args) => fleet::fleet(args, io, backend),

@@ -35,8 +35,12 @@ fn read(
     server: &str,
     instance: Option<u64>,
     from: u64,
+    since: Option<Duration>,
 ) -> Result<Option<Part>, Error> {
     let mut params = json!({"server": server, "stderr": from});
+    if let Some(since) = since {
+        params["sinceMs"] = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).into();
+    }
     if let Some(instance) = instance {
         params["instance"] = instance.into();
     }
@@ -64,7 +68,7 @@ pub(super) fn is_server(client: &mut Client, name: &str) -> Result<bool, Failure
         server: String,
     }
 
-    if read(client, name, None, 0)?.is_some() {
+    if read(client, name, None, 0, None)?.is_some() {
         return Ok(true);
     }
     let raw = super::ps::status(client)?;
@@ -81,7 +85,8 @@ pub(super) fn show(
     io: &mut Io<'_>,
 ) -> Result<Exit, Failure> {
     let held = args.tail.map(|lines| (lines, String::new()));
-    let mut reader = Reader { server, json: args.json, read: BTreeMap::new(), shown: None, held };
+    let (read, since) = (BTreeMap::new(), args.since);
+    let mut reader = Reader { server, json: args.json, read, since, shown: None, held };
     loop {
         match reader.round(client, io) {
             Ok(true) => continue,
@@ -119,6 +124,8 @@ struct Reader<'s> {
     server: &'s str,
     json: bool,
     read: BTreeMap<u64, u64>,
+    /// Each instance is read from the output of this last time on.
+    since: Option<Duration>,
     /// The instance whose text was printed last.
     shown: Option<u64>,
     /// Text that is held back until its last lines are known, and their number.
@@ -130,8 +137,9 @@ impl Reader<'_> {
     fn round(&mut self, client: &mut Client, io: &mut Io<'_>) -> Result<bool, Interruption> {
         let (mut moved, mut instance) = (false, None);
         loop {
-            let from = instance.and_then(|id| self.read.get(&id)).copied().unwrap_or_default();
-            let part = match read(client, self.server, instance, from) {
+            let known = instance.and_then(|id| self.read.get(&id)).copied();
+            let (from, since) = (known.unwrap_or_default(), self.since.filter(|_| known.is_none()));
+            let part = match read(client, self.server, instance, from, since) {
                 Ok(Some(part)) => part,
                 Ok(None) => return Ok(moved),
                 Err(Error::Interrupted) => return Err(Interruption::Interrupted),
@@ -143,6 +151,7 @@ impl Reader<'_> {
                 continue;
             }
             let piece = &part.stderr;
+            let from = if since.is_some() { piece.from } else { from };
             if piece.next > from {
                 self.print(part.instance, from, piece, io)?;
                 moved = true;

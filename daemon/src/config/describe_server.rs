@@ -49,7 +49,7 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     let (timeout, drain) = (show_duration(server.timeout), show_duration(server.drain));
     let task = server.task_support.map_or("as the server declares", TaskSupport::as_str);
     more(format!("task {task}, timeout {timeout}, max_calls {calls}, drain {drain}"));
-    more(format!("heartbeat {}", heartbeat(server.heartbeat)));
+    more(format!("heartbeat {}, pin {}", heartbeat(server.heartbeat), server.pin.as_str()));
     let [cancel, kill] = [server.cancel_grace, server.kill_grace].map(show_duration);
     let ignored = match server.on_ignored_cancel {
         OnIgnoredCancel::Replace => "replace",

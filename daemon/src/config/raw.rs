@@ -307,6 +307,7 @@ pub(super) struct Server {
     pub(super) drain: Option<Spanned<Span>>,
     pub(super) on_ignored_cancel: Option<Text>,
     pub(super) task_support: Option<Text>,
+    pub(super) pin: Option<Text>,
     pub(super) tools: Option<Spanned<Vec<Text>>>,
     pub(super) hide: Option<Spanned<Vec<Text>>>,
     pub(super) allow: Option<Spanned<Vec<Text>>>,

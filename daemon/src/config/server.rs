@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ceased_core::policy::allow::Allow;
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;
 use ceased_process::{Bounds, Inherit, Isolation};
 
@@ -70,6 +70,8 @@ pub struct Server {
     pub on_ignored_cancel: OnIgnoredCancel,
     /// Whether its tools run as tasks; as it declares if `None`.
     pub task_support: Option<TaskSupport>,
+    /// Consequence when one of its tools differs from the approved one.
+    pub pin: Pin,
     /// Names of its tools that are offered.
     pub filter: NameFilter,
     /// Identities that may use it.

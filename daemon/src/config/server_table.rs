@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use ceased_core::tool::TaskSupport;
-use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Share, StartWhen};
+use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;
 use toml::Spanned;
 
@@ -113,6 +113,8 @@ fn server(
         &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
             .map(|support| (support.as_str(), Some(support))),
     );
+    let pins = [Pin::Off, Pin::Warn, Pin::Refuse].map(|pin| (pin.as_str(), pin));
+    let pin = check.choice(key("pin"), raw.pin.as_ref(), Pin::Off, &pins);
     let prefix = raw.prefix.as_ref().and_then(|it| prefix(it, check));
     let filter = NameFilter {
         only: patterns(TABLE, "tools", raw.tools.as_ref(), check),
@@ -166,6 +168,7 @@ fn server(
         drain,
         on_ignored_cancel,
         task_support,
+        pin,
         filter,
     })
 }

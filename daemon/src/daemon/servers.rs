@@ -130,6 +130,7 @@ fn upstream(
         drain: server.drain,
         on_ignored_cancel: server.on_ignored_cancel,
         task_support: server.task_support,
+        pin: server.pin,
         filter: server.filter.clone(),
         allow: server.allow.clone(),
         runs_for: server_runs_for(server),

@@ -264,6 +264,7 @@ impl Server {
                 tracing::warn!(%conn, %identity, pattern, count, ?window, "suspicious");
             }
             AuditEvent::RelayEnded(_)
+            | AuditEvent::RequestEnded(_)
             | AuditEvent::TaskCreated { .. }
             | AuditEvent::TaskEnded { .. }
             | AuditEvent::TaskRetrieved { .. }

@@ -196,7 +196,7 @@ impl Server {
             OperatorOrder::Drain => self.retire(now),
             OperatorOrder::ShutDown => self.shut_down(now),
             // The engine has done it.
-            OperatorOrder::Restart => {}
+            OperatorOrder::Restart | OperatorOrder::Approve => {}
         }
     }
 

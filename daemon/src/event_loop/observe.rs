@@ -7,7 +7,7 @@ use super::state::observer::{End, Ended, Survey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ceased_core::action::{AuditEvent, Receipt};
+use ceased_core::action::{AuditEvent, Receipt, RequestEnd};
 use ceased_core::event::{Event, Outcome};
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, InstanceId, JobId, RequestId, StatusId};
@@ -24,7 +24,7 @@ use crate::announce::say;
 use crate::http::signed::SignedToken;
 use crate::observability::audit::{CancelRecord, Happening, facts_of};
 use crate::observability::calls::{CallOutcome, CallRecord};
-use crate::observability::ended::EndedCall;
+use crate::observability::ended::{EndedCall, EndedRequest};
 use crate::observability::hop::Hop;
 use crate::observability::job_status::{self, JobStatus};
 use crate::observability::metrics::{InstanceStatus, Listed, Snapshot};
@@ -78,6 +78,7 @@ impl Server {
         inside: Option<ceased_process::JobId>,
         signed: Option<Arc<SignedToken>>,
     ) {
+        self.observer.names.note(identity);
         if !self.should_record(now, Party::of(identity, peer), RecordKind::Connect) {
             return;
         }
@@ -149,6 +150,7 @@ impl Server {
                 call.hop = hop;
                 return self.call_ended(now, Arc::new(call), (is_stopped, was_sent));
             }
+            AuditEvent::RequestEnded(end) => return self.export_request(now, &end),
             AuditEvent::Refused { conn, identity, limit } => {
                 return self.record_limit(now, conn, identity, limit);
             }
@@ -253,6 +255,16 @@ impl Server {
         self.hop(asked, "tools/call", self.engine.request(job), (conn, dialect))
     }
 
+    fn transport_of(&self, conn: ConnId) -> &'static str {
+        match self.connections.origin(conn) {
+            Some(Origin::Unix { .. }) => "unix",
+            Some(Origin::Tcp { .. }) => "tcp",
+            Some(Origin::Stdio { .. } | Origin::Child { .. }) => "pipe",
+            // An HTTP session has no connection of its own.
+            None => "",
+        }
+    }
+
     fn hop(
         &self,
         asked: CoreInstant,
@@ -261,13 +273,7 @@ impl Server {
         (conn, dialect): (ConnId, &'static Dialect),
     ) -> Option<Box<Hop>> {
         self.observer.exporter.as_ref()?;
-        let transport = match self.connections.origin(conn) {
-            Some(Origin::Unix { .. }) => "unix",
-            Some(Origin::Tcp { .. }) => "tcp",
-            Some(Origin::Stdio { .. } | Origin::Child { .. }) => "pipe",
-            // An HTTP session has no connection of its own.
-            None => "",
-        };
+        let transport = self.transport_of(conn);
         Some(Box::new(Hop {
             asked: self.clock.to_system(asked),
             method: method.into(),
@@ -290,6 +296,19 @@ impl Server {
             true => self.observer.await_receipt(call),
             false => self.keep_ended(now, call, None),
         }
+    }
+
+    /// Hands the end of a request that no job worked on to the collector of spans.
+    fn export_request(&self, now: Now, end: &RequestEnd) {
+        let Some(exporter) = &self.observer.exporter else { return };
+        let at = |at| self.clock.to_system(at);
+        exporter.export_request(&EndedRequest {
+            end,
+            asked: at(end.asked),
+            stopped: end.stopped.map(at),
+            ended: at(now.at),
+            transport: self.transport_of(end.conn),
+        });
     }
 
     /// A call has ended and has its receipt, if it was stopped.
@@ -407,7 +426,8 @@ impl Server {
         observer.ended.prune();
         let calls = &observer.calls;
         let ended = ended.then(|| observer.ended.told(viewer, |call| calls.arguments_of(call)));
-        let listed = Listed { processes: of_jobs, jobs, instances, tokens, ended };
+        let names = observer.names.told(viewer);
+        let listed = Listed { processes: of_jobs, jobs, instances, tokens, ended, names };
         let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };
@@ -427,6 +447,7 @@ const fn job_of(note: &AuditEvent) -> Option<JobId> {
         | AuditEvent::Ceased(_)
         | AuditEvent::Outlasted(_)
         | AuditEvent::RelayEnded(_)
+        | AuditEvent::RequestEnded(_)
         | AuditEvent::RemoteTask { .. }
         | AuditEvent::StoreFailed { .. }
         | AuditEvent::StoreRecovered

@@ -65,8 +65,8 @@ impl Server {
     pub(super) fn read_output(&mut self, now: Now, query: &OutputQuery) {
         self.outputs.prune(now.at);
         let found = match &query.request {
-            OutputRequest::Server { name, instance, from } => {
-                self.upstreams.logs.read(name, *instance, *from, &query.viewer)
+            OutputRequest::Server { name, instance, from, since } => {
+                self.upstreams.logs.read(name, *instance, (*from, *since), &query.viewer)
             }
             OutputRequest::Login { server, wish } => {
                 match self.take_login_wish(now, query, server, wish) {

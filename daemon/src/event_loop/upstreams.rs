@@ -6,6 +6,7 @@ use ceased_core::event::Event;
 use ceased_core::identity::Identity;
 use ceased_core::ids::{ConnId, InstanceId};
 use ceased_core::time::Now;
+use ceased_core::upstream::approval::ToolChange;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, Stream, stdio_pipes};
@@ -16,6 +17,7 @@ use super::run_as;
 use super::server::Server;
 use super::state::upstream_instances::{Instance, Step};
 use crate::remote::Endpoint;
+use crate::tool_diff::tool_diff;
 use crate::tools::upstream_launch::UpstreamLaunch;
 
 /// Numbers of instances among the supervisor's jobs start here; those of jobs are smaller.
@@ -27,6 +29,8 @@ const QUOTED_LINES: usize = 8;
 const QUOTED_BYTES: usize = 2048;
 /// Longest time from the end of file on standard input to SIGTERM.
 const EOF_GRACE: Duration = Duration::from_millis(500);
+/// Bytes of the difference of one tool in a log line; `ceased approve` shows all of it.
+const LOGGED_DIFF_MAX: usize = 2048;
 /// Pause between two SIGKILLs to an instance that does not end.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of reads from the pipe of an instance that has ended.
@@ -93,6 +97,21 @@ impl Server {
                     what = &*what,
                     "a list of a server is not as it says"
                 );
+            }
+            UpstreamAction::ToolsDiffer { server, changes } => {
+                for ToolChange { tool, before, after } in &changes {
+                    let diff = tool_diff(before.as_deref(), after);
+                    let end = diff.floor_char_boundary(LOGGED_DIFF_MAX);
+                    tracing::warn!(
+                        server = &*server,
+                        tool = &**tool,
+                        diff = diff.get(..end).unwrap_or_default(),
+                        "a tool differs from the approved one; see `ceased approve`"
+                    );
+                }
+            }
+            UpstreamAction::SaveApproval { server, approval } => {
+                self.save_approval(&server, approval);
             }
             UpstreamAction::SaveManifest { server, manifest } => {
                 self.save_manifest(&server, *manifest);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ceased_core::action::RequestEnd;
 use ceased_core::identity::Identity;
 use serde_json::value::RawValue;
 
@@ -28,10 +29,24 @@ impl EndedCall {
     }
 }
 
+/// A request that no job worked on, with its times on the clock of the system.
+#[derive(Debug)]
+pub(crate) struct EndedRequest<'a> {
+    pub(crate) end: &'a RequestEnd,
+    pub(crate) asked: Instant,
+    pub(crate) stopped: Option<Instant>,
+    pub(crate) ended: Instant,
+    /// `pipe`, `unix` or `tcp`; empty once the connection is gone.
+    pub(crate) transport: &'static str,
+}
+
 /// Takes calls that have ended elsewhere, such as to a collector of spans. Never blocks.
 pub(crate) trait Export: Send {
     /// Takes a call, and the time of the order to stop it, if it was stopped.
     fn export(&self, ended: &EndedCall, stopped: Option<Instant>);
+
+    /// Takes a request that no job worked on.
+    fn export_request(&self, request: &EndedRequest<'_>);
 
     /// Number of calls that were dropped.
     fn dropped(&self) -> u64;

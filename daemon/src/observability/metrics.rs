@@ -236,6 +236,9 @@ pub(crate) struct HostStatus<'a> {
     tokens: Vec<TokenStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ended: Option<Vec<Box<RawValue>>>,
+    /// Names of users, by identity.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    names: BTreeMap<String, String>,
 }
 
 /// Running jobs and instances, by number.
@@ -251,6 +254,8 @@ pub(crate) struct Listed {
     pub(crate) tokens: Vec<TokenStatus>,
     /// Calls that have ended, newest first, if the viewer asks for them.
     pub(crate) ended: Option<Vec<Box<RawValue>>>,
+    /// Names of users, by identity.
+    pub(crate) names: BTreeMap<String, String>,
 }
 
 /// The token of a server by URL that is used for an identity.
@@ -366,6 +371,7 @@ impl<'a> Snapshot<'a> {
             instances: listed.instances,
             tokens: listed.tokens,
             ended: listed.ended,
+            names: listed.names,
         }
     }
 }

@@ -11,3 +11,4 @@ pub mod logging;
 pub(crate) mod metrics;
 #[cfg(feature = "cli")]
 pub(crate) mod otlp;
+pub(crate) mod user_names;

@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::config;
-use crate::observability::ended::{EndedCall, Export};
+use crate::observability::ended::{EndedCall, EndedRequest, Export};
 use crate::start_error::StartError;
 use post::Collector;
-use span::span_of;
+use span::{span_of, span_of_request};
 
 /// Spans in one request at most.
 const TOGETHER_MAX: usize = 512;
@@ -63,13 +63,24 @@ impl Otlp {
     }
 }
 
-impl Export for Otlp {
-    fn export(&self, ended: &EndedCall, stopped: Option<Instant>) {
-        let Some(span) = span_of(ended, stopped) else { return };
+impl Otlp {
+    /// Puts a span into the queue, or counts it as dropped.
+    fn send(&self, span: Option<Value>) {
+        let Some(span) = span else { return };
         let sent = self.spans.as_ref().map(|spans| spans.try_send(span));
         if !matches!(sent, Some(Ok(()))) {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+impl Export for Otlp {
+    fn export(&self, ended: &EndedCall, stopped: Option<Instant>) {
+        self.send(span_of(ended, stopped));
+    }
+
+    fn export_request(&self, request: &EndedRequest<'_>) {
+        self.send(span_of_request(request));
     }
 
     fn dropped(&self) -> u64 {

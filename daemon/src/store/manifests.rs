@@ -5,6 +5,9 @@
 //! and user of the server, and a second one of the clients that the server has told it to (TSK-39).
 //! It is a cache: a file that is absent, damaged or too large is not known,
 //! and writing never delays the loop.
+//!
+//! Approvals, the tools of a server as they were approved, are files below `approvals` (UPS-19). They are
+//! no cache: none is removed, and one that cannot be read is told to the engine.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -16,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
+use ceased_core::upstream::approval::Approval;
 use ceased_core::upstream::manifest::Manifest;
 use ceased_process::Launch;
 use serde::{Deserialize, Serialize};
@@ -28,23 +32,38 @@ const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Files at most; the ones written longest ago are removed first.
 const FILES_MAX: usize = 256;
+/// Approvals at most; further ones are not kept, so that the tools are compared with none.
+const APPROVALS_MAX: usize = 4096;
 /// Manifests that wait to be written at most; further ones are dropped, and kept after the next
 /// start of their server.
 const WAITING_MAX: usize = 64;
 /// Ending of a file.
 const ENDING: &str = "json";
 
-/// The manifests of a state directory.
+/// The manifests and approvals of a state directory.
 #[derive(Debug)]
 pub(crate) struct Manifests {
-    dir: PathBuf,
+    dirs: Dirs,
     writer: Option<Writer>,
+}
+
+#[derive(Debug, Clone)]
+struct Dirs {
+    manifests: PathBuf,
+    approvals: PathBuf,
+}
+
+/// A file to be written, by its name.
+#[derive(Debug)]
+enum Order {
+    Manifest(String, Box<Manifest>),
+    Approval(String, String, Box<Approval>),
 }
 
 /// The thread that writes.
 #[derive(Debug)]
 struct Writer {
-    orders: SyncSender<(String, Manifest)>,
+    orders: SyncSender<Order>,
     thread: JoinHandle<()>,
 }
 
@@ -52,6 +71,26 @@ struct Writer {
 struct Kept<M> {
     format: u32,
     manifest: M,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptApproval<A> {
+    format: u32,
+    /// For a reader of the file.
+    server: String,
+    approval: A,
+}
+
+/// Key of the approvals of a server: its name, its program or URL, and its user. Variables are no part
+/// of it, since a new secret makes no other program.
+pub(crate) fn approval_key(server: &str, program: &[&[u8]], user: &str) -> String {
+    let mut hash = SipHasher24::new();
+    for part in [&[server.as_bytes()], program, &[user.as_bytes()]].into_iter().flatten() {
+        hash.write_u64(part.len() as u64);
+        hash.write(part);
+    }
+    let hash = hash.finish128();
+    format!("{:016x}{:016x}", hash.h1, hash.h2)
 }
 
 /// Key of a server that is started like this by this user, with which the names of its files begin.
@@ -88,20 +127,13 @@ pub(crate) fn key_of_url(url: &str) -> String {
 impl Manifests {
     /// The manifests below a state directory.
     pub(crate) fn of(state_dir: &Path) -> Self {
-        Self { dir: state_dir.join("manifests"), writer: None }
+        let dirs =
+            Dirs { manifests: state_dir.join("manifests"), approvals: state_dir.join("approvals") };
+        Self { dirs, writer: None }
     }
 
     /// The manifests of this key that are known, each of other clients.
     pub(crate) fn load(&self, key: &str) -> Vec<Manifest> {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.retain(|path| {
-            let name = path.file_stem().map(OsStr::as_bytes).unwrap_or_default();
-            let rest = name.strip_prefix(key.as_bytes());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
-                && path.extension() == Some(OsStr::new(ENDING))
-        });
-        paths.sort();
         let known = |path: &PathBuf| match read(path) {
             Ok(manifest) => Some(manifest),
             Err(error) => {
@@ -109,27 +141,63 @@ impl Manifests {
                 None
             }
         };
-        paths.iter().filter_map(known).collect()
+        files_of(&self.dirs.manifests, key).iter().filter_map(known).collect()
     }
 
-    /// Has a manifest written by the thread for that, which is started if there is none.
-    pub(crate) fn save(&mut self, key: String, manifest: Manifest) {
+    /// The approvals of this key, each of another identity; `None` for one that cannot be read.
+    pub(crate) fn load_approvals(&self, key: &str) -> Vec<Option<Approval>> {
+        let known = |path: &PathBuf| {
+            let read = bounded(path)
+                .and_then(|text| Ok(serde_json::from_str::<KeptApproval<Approval>>(&text)?));
+            match read {
+                Ok(kept) if kept.format == FORMAT => Some(kept.approval),
+                Ok(KeptApproval { format, server, .. }) => {
+                    tracing::error!(path = %path.display(), server, format, "approvals of tools have another format: approve the tools again");
+                    None
+                }
+                Err(error) => {
+                    tracing::error!(path = %path.display(), %error, "cannot read approvals of tools: approve the tools again");
+                    None
+                }
+            }
+        };
+        files_of(&self.dirs.approvals, key).iter().map(known).collect()
+    }
+
+    /// Has a manifest written by the thread for that.
+    pub(crate) fn save(&mut self, key: &str, manifest: Manifest) {
+        let name = file(key, &manifest.audience);
+        self.order(Order::Manifest(name, Box::new(manifest)));
+    }
+
+    /// Has approved tools written by the thread for that.
+    pub(crate) fn save_approval(&mut self, key: &str, server: &str, approval: Box<Approval>) {
+        let name = file(key, &approval.identity);
+        self.order(Order::Approval(name, server.to_owned(), approval));
+    }
+
+    /// Hands an order to the thread, which is started if there is none.
+    fn order(&mut self, order: Order) {
         if self.writer.is_none() {
             let (orders, received) = sync_channel(WAITING_MAX);
-            let dir = self.dir.clone();
+            let dirs = self.dirs.clone();
             let thread = std::thread::Builder::new()
                 .name("manifests".into())
-                .spawn(move || write_all(&dir, &received));
+                .spawn(move || write_all(&dirs, &received));
             match thread {
                 Ok(thread) => self.writer = Some(Writer { orders, thread }),
                 Err(error) => tracing::warn!(%error, "cannot keep manifests of servers"),
             }
         }
         let Some(writer) = &self.writer else { return };
-        match writer.orders.try_send((file(&key, &manifest.audience), manifest)) {
+        match writer.orders.try_send(order) {
             Ok(()) => {}
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                tracing::warn!("a manifest was not kept: {WAITING_MAX} others are being written");
+            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => {
+                let what = match order {
+                    Order::Manifest(..) => "a manifest",
+                    Order::Approval(..) => "an approval of tools",
+                };
+                tracing::warn!("{what} was not kept: {WAITING_MAX} others are being written");
             }
         }
     }
@@ -157,13 +225,32 @@ fn file(key: &str, audience: &str) -> String {
     format!("{key}-{:016x}", hash.finish128().h1)
 }
 
-fn read(path: &Path) -> io::Result<Manifest> {
+/// The files of a key in a directory.
+fn files_of(dir: &Path, key: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| {
+        let name = path.file_stem().map(OsStr::as_bytes).unwrap_or_default();
+        let rest = name.strip_prefix(key.as_bytes());
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
+            && path.extension() == Some(OsStr::new(ENDING))
+    });
+    paths.sort();
+    paths
+}
+
+fn bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let mut file = fs::File::open(path)?.take(BYTES_MAX + 1);
     file.read_to_string(&mut text)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
+    Ok(text)
+}
+
+fn read(path: &Path) -> io::Result<Manifest> {
+    let text = bounded(path)?;
     let kept: Kept<Manifest> = serde_json::from_str(&text)?;
     if kept.format != FORMAT {
         return Err(io::Error::other(format!("its format is {}, not {FORMAT}", kept.format)));
@@ -181,17 +268,37 @@ fn read(path: &Path) -> io::Result<Manifest> {
     Ok(manifest)
 }
 
-fn write_all(dir: &Path, orders: &Receiver<(String, Manifest)>) {
-    for (key, manifest) in orders {
-        if let Err(error) = write(dir, &key, &manifest) {
-            tracing::warn!(dir = %dir.display(), %error, "cannot keep the manifest of a server");
+fn write_all(dirs: &Dirs, orders: &Receiver<Order>) {
+    for order in orders {
+        if let Err((dir, error)) = carry_out(dirs, &order) {
+            tracing::warn!(dir = %dir.display(), %error, "cannot keep the tools of a server");
+        }
+    }
+}
+
+fn carry_out<'d>(dirs: &'d Dirs, order: &Order) -> Result<(), (&'d Path, io::Error)> {
+    match order {
+        Order::Manifest(name, manifest) => {
+            let dir = &*dirs.manifests;
+            let written = write(dir, name, &Kept { format: FORMAT, manifest });
+            written.and_then(|()| remove_oldest(dir)).map_err(|error| (dir, error))
+        }
+        Order::Approval(name, server, approval) => {
+            let dir = &*dirs.approvals;
+            let count = fs::read_dir(dir).map_or(0, Iterator::count);
+            if count >= APPROVALS_MAX && !dir.join(name).with_extension(ENDING).exists() {
+                let why = format!("there are {count} files, of {APPROVALS_MAX}: remove old ones");
+                return Err((dir, io::Error::other(why)));
+            }
+            let kept = KeptApproval { format: FORMAT, server: server.clone(), approval };
+            write(dir, name, &kept).map_err(|error| (dir, error))
         }
     }
 }
 
 /// Replaces a file at once: a reader finds the old content or the new one.
-fn write(dir: &Path, key: &str, manifest: &Manifest) -> io::Result<()> {
-    let text = serde_json::to_vec(&Kept { format: FORMAT, manifest })?;
+fn write(dir: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
+    let text = serde_json::to_vec(content)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
     }
@@ -199,14 +306,13 @@ fn write(dir: &Path, key: &str, manifest: &Manifest) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let path = dir.join(key).with_extension(ENDING);
-    let new = dir.join(key).with_extension("new");
+    let path = dir.join(name).with_extension(ENDING);
+    let new = dir.join(name).with_extension("new");
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(&text)?;
     file.sync_data()?;
-    fs::rename(&new, &path)?;
-    remove_oldest(dir)
+    fs::rename(&new, &path)
 }
 
 fn remove_oldest(dir: &Path) -> io::Result<()> {
@@ -267,10 +373,10 @@ mod tests {
         let mut manifests = Manifests::of(dir.path());
         let of_ann = Manifest { audience: "session uid:1".into(), ..manifest("ann") };
         assert_eq!(manifests.load("k"), []);
-        manifests.save("k".into(), manifest("old"));
-        manifests.save("k".into(), manifest("new"));
-        manifests.save("other".into(), manifest("other"));
-        manifests.save("k".into(), of_ann.clone());
+        manifests.save("k", manifest("old"));
+        manifests.save("k", manifest("new"));
+        manifests.save("other", manifest("other"));
+        manifests.save("k", of_ann.clone());
         drop(manifests);
         let manifests = Manifests::of(dir.path());
         assert_eq!(manifests.load("k"), [of_ann, manifest("new")]);
@@ -306,9 +412,53 @@ mod tests {
     fn number_of_files_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         for at in 0..FILES_MAX + 3 {
-            write(dir.path(), &format!("{at:04}"), &Manifest::default()).unwrap();
+            let kept = Kept { format: FORMAT, manifest: Manifest::default() };
+            write(dir.path(), &format!("{at:04}"), &kept).unwrap();
+            remove_oldest(dir.path()).unwrap();
         }
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), FILES_MAX);
         assert!(dir.path().join(format!("{:04}.json", FILES_MAX + 2)).exists());
+    }
+
+    /// UPS-19: an approval is read back, and one that is damaged is not taken for none.
+    #[test]
+    fn approval_is_read_back_or_told_to_be_damaged() {
+        let dir = tempfile::tempdir().unwrap();
+        let tools = [("t".into(), vec!["{\"name\":\"t\"}".into()])];
+        let common = Approval { identity: "".into(), tools: tools.into() };
+        let of_ann = Approval { identity: "uid:1".into(), ..common.clone() };
+        let mut manifests = Manifests::of(dir.path());
+        assert_eq!(manifests.load_approvals("k"), []);
+        manifests.save_approval("k", "s", Box::new(of_ann.clone()));
+        manifests.save_approval("k", "s", Box::new(common.clone()));
+        manifests.save_approval("other", "s", Box::default());
+        drop(manifests);
+        let manifests = Manifests::of(dir.path());
+        assert_eq!(manifests.load_approvals("k"), [Some(of_ann), Some(common.clone())]);
+        for text in ["", "{}", r#"{"format":1,"server":"s","approval":{"tools":{}}}"#] {
+            fs::write(dir.path().join("approvals/k.json"), text).unwrap();
+            assert_eq!(manifests.load_approvals("k")[1], None, "{text}");
+        }
+    }
+
+    /// UPS-19: another program, URL or user has approvals of its own; a variable makes no difference.
+    #[test]
+    fn approvals_belong_to_a_program() {
+        let key = |server, program: &[&str], user| {
+            let program: Vec<&[u8]> = program.iter().map(|part| part.as_bytes()).collect();
+            approval_key(server, &program, user)
+        };
+        let mut keys = vec![
+            key("s", &["a", "b"], "1"),
+            key("s", &["ab"], "1"),
+            key("s", &["a", "b"], "2"),
+            key("t", &["a", "b"], "1"),
+            key("s", &["a"], "b1"),
+        ];
+        assert_eq!(keys[0], key("s", &["a", "b"], "1"), "a key is stable");
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
     }
 }

@@ -65,6 +65,12 @@ fn row(section: &str, texts: &[&str]) -> String {
     )
 }
 
+/// The name of the user of the tests, which a view shows instead of the number.
+fn user() -> String {
+    let output = std::process::Command::new("id").arg("-un").output().expect("id runs");
+    String::from_utf8(output.stdout).expect("a name").trim().to_owned()
+}
+
 fn text(page: &mut Page, selector: &str) -> String {
     let value = page.value(&format!("document.querySelector({}).textContent", json!(selector)));
     value.as_str().unwrap_or_default().to_owned()
@@ -91,7 +97,8 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     page.type_text(TOKEN);
     page.press("Enter");
     page.wait("the page is live", LIVE);
-    let parts = ["family", "token:ann", "running", "ago", "├ ", "└ ", "sleep"];
+    let parts =
+        ["family", "token:ann", "running", "ago", "├ ", "└ ", "sleep", "% CPU", "6 processes"];
     page.wait("the job is listed", &row("jobs", &parts));
     // Its processes report 1, 2 and 3 of 3 in any order.
     page.wait("its progress is shown", "document.querySelector('#jobs progress').value > 0");
@@ -105,6 +112,13 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     page.type_text("FAMILY");
     page.wait("the filter shows it", &row("jobs", &["family"]));
     page.press("Escape");
+    // Its argument is shown, and found.
+    page.press("/");
+    page.type_text(&format!("t={mark}"));
+    page.wait("the filter finds an argument", &row("jobs", &["family", &format!("t={mark}")]));
+    page.press("Escape");
+    // No client has an agent, so that there is no word of one.
+    assert_eq!(page.value("document.getElementById('agents').hidden"), json!(true));
     // Cancel, first without its confirmation.
     page.press("j");
     page.press("c");
@@ -123,6 +137,14 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
     let parts = ["family", "token:ann", "ceased", "0 left", "live view", "by token:ann"];
     page.wait("the receipt is listed", &row("receipts", &parts));
     page.wait("no job is listed", "!document.querySelector('#jobs li.row')");
+    let headline = "6 processes ended, 0 left, in ";
+    page.wait(
+        "the receipt says so first",
+        &format!(
+            "document.querySelector('#view li.row .headline').textContent.startsWith('{headline}')"
+        ),
+    );
+    page.wait("the call is listed as ended", &row("ended", &["family", "stopped", headline]));
     assert_eq!(call.answer()["result"]["isError"], json!(true));
     // The browser keeps the token, until it is told to forget it.
     page.value("window.isOld = true");
@@ -172,12 +194,13 @@ fn a_turn_of_an_agent_is_shown_and_cancelled() {
     page.wait("the client is listed", &shows(&["helper", "ready", "└ ", "python3"]));
     page.wait(
         "the turn is listed",
-        &shows(&["helper session/prompt", "uid:", "running", "Cancel"]),
+        &shows(&["helper session/prompt", &user(), "running", "Cancel"]),
     );
     page.value("document.querySelector('#agents button.cancel').click()");
     page.wait("it is asked", "document.activeElement.matches('#agents button.stop')");
     page.press("Enter");
-    let parts = ["session/prompt", "ended by an answer of the server in ", "live view, by uid:"];
+    let by = format!("live view, by {}", user());
+    let parts = ["session/prompt", "ended by an answer of the server in ", &by];
     page.wait("the receipt is listed", &row("receipts", &parts));
     assert_eq!(text(&mut page, "#receipts .state"), "answered");
     assert_eq!(page.value("!!document.querySelector('#receipts .state.good')"), json!(true));
@@ -210,8 +233,8 @@ fn every_proof_of_an_end_has_its_state() {
         let row = page.value(&format!("JSON.stringify({rows}[0])"));
         let row: Value = serde_json::from_str(row.as_str().expect("a row")).expect("JSON");
         assert_eq!(row["state"]["text"], state, "{proof}");
-        let text = format!("a sentence: requested, by uid:1; server s: {proof}");
-        assert_eq!(row["details"], json!([text]), "{proof}");
+        let text = format!("requested, by uid:1; server s: {proof}");
+        assert_eq!((&row["headline"], &row["details"]), (&json!("a sentence"), &json!([text])));
     }
 }
 
@@ -228,7 +251,7 @@ fn a_link_shows_and_cancels_the_jobs_of_its_user() {
     let first = link().expect("a link");
     page.open(&first);
     page.wait("the page is live", LIVE);
-    page.wait("the job is listed", &row("jobs", &["family", "uid:", "running", "sleep"]));
+    page.wait("the job is listed", &row("jobs", &["family", &user(), "running", "sleep"]));
     assert_eq!(page.value("location.hash"), json!(""));
     assert_eq!(page.value("localStorage.getItem('ceased.token')"), Value::Null);
     // The tab keeps its token.
@@ -240,7 +263,10 @@ fn a_link_shows_and_cancels_the_jobs_of_its_user() {
     page.press("c");
     page.press("Enter");
     wait_gone(&mark);
-    page.wait("the receipt is listed", &row("receipts", &["family", "0 left", "by uid:"]));
+    page.wait(
+        "the receipt is listed",
+        &row("receipts", &["family", "0 left", &format!("by {}", user())]),
+    );
     // The link is used up: opened in the same tab and after the token is forgotten.
     page.value("document.getElementById('forget').click()");
     page.wait(
@@ -430,7 +456,7 @@ fn picture_of_the_book() {
     wait_until("the first job runs", || carriers(&marks[0]).len() == 5);
     calls.push(begin(&daemon, "test", &marks[1]));
     wait_until("the second job runs", || carriers(&marks[1]).len() == 1);
-    page.resize(760, 560);
+    page.resize(760, 760);
     page.prefer("light");
     open(&mut page, &daemon);
     let two = "document.querySelectorAll('#jobs li.row').length === 2";
@@ -442,10 +468,20 @@ fn picture_of_the_book() {
     page.wait("the receipt is listed", &row("receipts", &["test", "0 left"]));
     page.press("k");
     page.wait("the tree is listed", &row("jobs", &["├ ", "Compiling"]));
-    if std::env::var_os("CEASED_PICTURE").is_some() {
-        let picture = decoded(&page.picture());
-        fs::write(workspace::root().join("docs/src/view.png"), picture).expect("it is written");
-    }
+    page.value("scrollTo(0, 0)");
+    let take = |page: &mut Page, name: &str| {
+        if std::env::var_os("CEASED_PICTURE").is_some() {
+            let picture = decoded(&page.picture());
+            fs::write(workspace::root().join("docs/src").join(name), picture)
+                .expect("it is written");
+        }
+    };
+    take(&mut page, "view.png");
+    page.resize(390, 780);
+    page.prefer("dark");
+    let width = "document.documentElement.scrollWidth <= innerWidth && innerWidth === 390";
+    page.wait("it fits on a phone", width);
+    take(&mut page, "view-phone.png");
     assert_eq!(calls.remove(1).answer()["result"]["isError"], json!(true));
 }
 

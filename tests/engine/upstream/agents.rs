@@ -75,7 +75,9 @@ fn ignored_cancel(version: u64) -> Vec<Value> {
                 UpstreamAction::Start { .. }
                 | UpstreamAction::Forget { .. }
                 | UpstreamAction::Warn { .. }
-                | UpstreamAction::SaveManifest { .. } => {}
+                | UpstreamAction::SaveManifest { .. }
+                | UpstreamAction::SaveApproval { .. }
+                | UpstreamAction::ToolsDiffer { .. } => {}
             }
         }
         said.extend(kit.read(client));

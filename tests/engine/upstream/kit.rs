@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::action::AuditEvent;
+use ceased_core::action::{AuditEvent, OperatorOrder};
 use ceased_core::ids::{CheckId, InstanceId};
 use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
@@ -22,6 +22,8 @@ pub(super) struct Kit {
     pub(super) wanted: Vec<UpstreamAction>,
     pub(super) notes: Vec<AuditEvent>,
     pub(super) exits: usize,
+    /// Orders of operators.
+    pub(super) orders: Vec<OperatorOrder>,
     /// Requests that arrived during a handshake.
     pub(super) early: Vec<Value>,
 }
@@ -36,7 +38,8 @@ impl Kit {
         let engine = Engine::new(Arc::new(settings), Box::new(Rigged::new([])));
         let now = Now { at: Instant::ZERO, wall: Wall::from_millis(0) };
         let (wanted, notes) = (Vec::new(), Vec::new());
-        Self { engine, now, next: 0, wanted, notes, exits: 0, early: Vec::new() }
+        let (orders, early) = (Vec::new(), Vec::new());
+        Self { engine, now, next: 0, wanted, notes, exits: 0, orders, early }
     }
 
     pub(super) fn feed(&mut self, event: Event<'_>) {
@@ -49,6 +52,7 @@ impl Kit {
                 Action::Upstream(action) => self.wanted.push(action),
                 Action::Audit(note) => self.notes.push(note),
                 Action::Exit => self.exits += 1,
+                Action::Operate { order, .. } => self.orders.push(order),
                 Action::Flush { .. } => {}
                 Action::Start { .. }
                 | Action::Stop { .. }
@@ -61,8 +65,7 @@ impl Kit {
                 | Action::LookUp(_)
                 | Action::Close { .. }
                 | Action::CollectHostStatus { .. }
-                | Action::ReadOutput(_)
-                | Action::Operate { .. } => panic!("no host is asked for this: {action:?}"),
+                | Action::ReadOutput(_) => panic!("no host is asked for this: {action:?}"),
             }
         }
     }

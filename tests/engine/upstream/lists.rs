@@ -67,7 +67,9 @@ fn warnings(kit: &Kit) -> Vec<String> {
         | UpstreamAction::EndStrays { .. }
         | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
-        | UpstreamAction::SaveManifest { .. } => None,
+        | UpstreamAction::SaveManifest { .. }
+        | UpstreamAction::SaveApproval { .. }
+        | UpstreamAction::ToolsDiffer { .. } => None,
     });
     told.collect()
 }

@@ -36,6 +36,8 @@ fn owners(kit: &mut Kit) -> Vec<u32> {
         | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
         | UpstreamAction::SaveManifest { .. }
+        | UpstreamAction::SaveApproval { .. }
+        | UpstreamAction::ToolsDiffer { .. }
         | UpstreamAction::Warn { .. } => None,
     };
     let owners = wanted.iter().filter_map(owner).collect();

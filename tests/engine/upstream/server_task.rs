@@ -90,6 +90,8 @@ fn check_of(kit: &Kit) -> CheckId {
         | UpstreamAction::Forget { .. }
         | UpstreamAction::End { .. }
         | UpstreamAction::SaveManifest { .. }
+        | UpstreamAction::SaveApproval { .. }
+        | UpstreamAction::ToolsDiffer { .. }
         | UpstreamAction::Warn { .. } => None,
     });
     asked.expect("it is looked at")

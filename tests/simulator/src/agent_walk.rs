@@ -228,6 +228,8 @@ impl Walk {
                 Duty::End(instance)
             }
             UpstreamAction::SaveManifest { .. }
+            | UpstreamAction::SaveApproval { .. }
+            | UpstreamAction::ToolsDiffer { .. }
             | UpstreamAction::Warn { .. }
             | UpstreamAction::Forget { .. } => {
                 panic!("agents have no lists and no URL")

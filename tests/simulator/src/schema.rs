@@ -247,8 +247,8 @@ fn result_definitions(newest: bool, asked: &Asked) -> &'static [&'static str] {
             true => &["GetTaskPayloadResult"],
         },
         "ceased/logs" | "ceased/view" | "ceased/login" | "ceased/status" | "ceased/cancel"
-        | "ceased/reload" | "ceased/restart" | "ceased/agent" | "ceased/scope"
-        | "ceased/shutdown" => &["Result"],
+        | "ceased/reload" | "ceased/restart" | "ceased/drain" | "ceased/approve"
+        | "ceased/agent" | "ceased/scope" | "ceased/shutdown" => &["Result"],
         _ => &[],
     }
 }

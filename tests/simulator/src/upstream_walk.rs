@@ -216,6 +216,8 @@ impl Walk {
                 Duty::End(instance)
             }
             UpstreamAction::SaveManifest { .. }
+            | UpstreamAction::SaveApproval { .. }
+            | UpstreamAction::ToolsDiffer { .. }
             | UpstreamAction::Warn { .. }
             | UpstreamAction::Forget { .. } => return,
         };

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 
 use crate::supervisor::effect::Input;
+use crate::supervisor::terms::Terms;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
 use crate::upstream::server::OnIgnoredCancel;
 
@@ -208,7 +209,7 @@ fn other_turns_may_finish_before_the_agent_is_replaced() {
 /// With `leave`, the agent is told both ways, and the receipt claims no more.
 #[test]
 fn ignored_cancel_may_be_left_alone() {
-    let terms = crate::supervisor::terms::Terms { on_ignored: OnIgnoredCancel::Leave, ..terms() };
+    let terms = Terms { on_ignored: OnIgnoredCancel::Leave, ..terms() };
     let mut world = World::with_session(terms, "{}");
     world.prompt(2, "s");
     world.client(CANCEL);
@@ -282,4 +283,26 @@ fn agent_is_replaced_though_it_reopens_a_session() {
     assert_eq!(world.agent(&answer(2, "end_turn")), [""; 0]);
     let done = answer(3, "end_turn");
     assert_eq!(world.agent(&done), [format!("client {done}"), "end".into()]);
+}
+
+/// OBS-01: where spans are recorded each end of a request is told once, of a cancelled turn as such.
+#[test]
+fn each_end_is_told_where_spans_are_recorded() {
+    let mut world = World::with_session(Terms { records_spans: true, ..terms() }, "{}");
+    world.prompt(2, "s");
+    let done = answer(2, "end_turn");
+    assert_eq!(
+        world.agent(&done),
+        [format!("client {done}"), "ended session/prompt Answered".into()]
+    );
+    world.prompt(2, "s");
+    world.client(CANCEL);
+    world.turn();
+    let done = answer(2, "cancelled");
+    let told = world.agent(&done);
+    assert_eq!(told[1], "ended session/prompt Cancelled stopped");
+    assert_eq!(told.iter().filter(|it| it.starts_with("ended")).count(), 1, "{told:?}");
+    world.prompt(2, "s");
+    let failed = r#"{"jsonrpc":"2.0","id":2,"error":{"code":-32603,"message":"no"}}"#;
+    assert_eq!(world.agent(failed)[1], "ended session/prompt Failed(Some(-32603))");
 }

@@ -35,6 +35,7 @@ pub(super) fn terms() -> Terms {
         held_bytes_max: 1024,
         identity_bytes_max: 4096,
         works_max: 64,
+        records_spans: false,
     }
 }
 
@@ -160,6 +161,10 @@ fn shown(effect: &Effect, frame: &str) -> String {
         Effect::Examine { births, .. } => alloc::format!("examine{}", works(births)),
         Effect::EndStrays { births, .. } => alloc::format!("end strays{}", works(births)),
         Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
+        Effect::Ended(work) => {
+            let stopped = if work.stopped.is_some() { " stopped" } else { "" };
+            alloc::format!("ended {} {:?}{stopped}", work.method, work.outcome)
+        }
         Effect::Receipt(receipt) => {
             let by = receipt.cancel.as_ref().map(|cancel| alloc::format!(" by {}", cancel.by));
             let (why, proof) = (receipt.why.as_str(), receipt.proof.as_str());

@@ -1,13 +1,16 @@
 //! Bounded capture of an output stream: head, tail, and the number of bytes cut between.
 
 pub(crate) mod last_line;
+mod marks;
 pub mod plain_text;
 pub(crate) mod progress;
 
 use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crate::output::last_line::ReadProgress;
+use crate::output::marks::Marks;
 
 /// Bytes in which the last line is searched.
 const LAST_LINE_BYTES: usize = 4 * 1024;
@@ -103,16 +106,28 @@ impl SharedOutput {
     pub(crate) fn push(&self, stream: Stream, bytes: &[u8]) {
         let mut streams = self.streams();
         streams.latest = stream;
-        match stream {
-            Stream::Stdout => streams.stdout.push(bytes),
-            Stream::Stderr => streams.stderr.push(bytes),
-        }
+        let of = match stream {
+            Stream::Stdout => &mut streams.stdout,
+            Stream::Stderr => &mut streams.stderr,
+        };
+        let place = of.total();
+        of.marks.note(Instant::now(), place);
+        of.push(bytes);
     }
 
     /// The captured part of a stream so far.
     #[must_use]
     pub fn captured(&self, stream: Stream) -> Captured {
         self.streams().of(stream).captured()
+    }
+
+    /// The place in a stream of the first byte that was printed since a time, as far as known: bytes
+    /// that were printed shortly before it may be included.
+    #[must_use]
+    pub fn since(&self, stream: Stream, time: Instant) -> u64 {
+        let streams = self.streams();
+        let of = streams.of(stream);
+        of.marks.since(time, of.total())
     }
 
     /// The last line so far that is not empty, without escape sequences, of the stream that was
@@ -155,14 +170,22 @@ pub(crate) struct Capture {
     /// Index of the oldest byte in the ring buffer `tail`, once it is full.
     oldest: usize,
     cut: u64,
+    /// Times of places.
+    marks: Marks,
 }
 
 impl Capture {
     /// Keeps at most `bytes_max` bytes, half of them from the start and half from the end.
-    pub(crate) const fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         let tail_max = bytes_max / 2;
         let head_max = bytes_max - tail_max;
-        Self { head: Vec::new(), head_max, tail: Vec::new(), tail_max, oldest: 0, cut: 0 }
+        let (head, tail, marks) = (Vec::new(), Vec::new(), Marks::default());
+        Self { head, head_max, tail, tail_max, oldest: 0, cut: 0, marks }
+    }
+
+    /// Bytes of the stream so far.
+    fn total(&self) -> u64 {
+        (self.head.len() + self.tail.len()) as u64 + self.cut
     }
 
     /// Appends bytes of the stream.

@@ -178,7 +178,7 @@ fn documented_server_defaults_are_the_defaults() {
     };
     let bare = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n";
     let url = "[[server]]\nname = \"a\"\nurl = \"https://mcp.example.org/mcp\"\n";
-    assert_eq!((keys(of_all).len(), keys(by_url).len()), (16, 5));
+    assert_eq!((keys(of_all).len(), keys(by_url).len()), (17, 5));
     let of_all = keys(of_all).into_iter().map(|key| (bare, key));
     for (bare, key) in of_all.chain(keys(by_url).into_iter().map(|key| (url, key))) {
         // `warm` has a meaning with one value of `share` only.

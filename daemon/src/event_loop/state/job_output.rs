@@ -161,8 +161,10 @@ impl JobOutputs {
                 let (_, entry) = self.find(of, &query.viewer)?;
                 Some(Value::String(whole(&entry.output)))
             }
-            OutputRequest::Part { of, from } => {
+            OutputRequest::Part { of, from: [stdout, stderr], since } => {
                 let (job, entry) = self.find(of, &query.viewer)?;
+                let from = |stream, from| since_place(&entry.output, stream, from, since);
+                let from = [from(Stream::Stdout, stdout), from(Stream::Stderr, stderr)];
                 Some(part(job, entry, from))
             }
             // Kept with the servers.
@@ -187,6 +189,18 @@ impl JobOutputs {
             })
             .collect()
     }
+}
+
+/// The place from which a stream is read: not before the given one, nor before bytes that were
+/// printed within a time.
+pub(super) fn since_place(
+    output: &SharedOutput,
+    stream: Stream,
+    from: u64,
+    since: Option<Duration>,
+) -> u64 {
+    let time = since.and_then(|since| std::time::Instant::now().checked_sub(since));
+    time.map_or(from, |time| from.max(output.since(stream, time)))
 }
 
 /// OUT-01: the owner alone, and operators. Anonymous peers share an identity, so each may read the

@@ -4,6 +4,7 @@ use crate::observability::audit::Audit;
 use crate::observability::calls::{CallRecord, Calls};
 use crate::observability::ended::{EndedCalls, EndedLimits, Export};
 use crate::observability::metrics::{Alerts, Metrics, Thresholds};
+use crate::observability::user_names::UserNames;
 use ceased_core::identity::Identity;
 use ceased_core::ids::{JobId, StatusId};
 use ceased_core::tasks::durable::Unstored;
@@ -33,6 +34,8 @@ pub(crate) struct Observer {
     pub(crate) exporter: Option<Box<dyn Export>>,
     /// The latest calls that have ended.
     pub(crate) ended: EndedCalls,
+    /// Names of the users that have connected.
+    pub(crate) names: UserNames,
     /// Whose the detailed statuses are that wait for their processes.
     pub(crate) surveys: BTreeMap<StatusId, Survey>,
     /// Why the store takes nothing at the moment, and since when.
@@ -86,6 +89,7 @@ impl Observer {
             fresh_unreceipted: BTreeMap::new(),
             exporter: None,
             ended: EndedCalls::default(),
+            names: UserNames::default(),
             surveys: BTreeMap::new(),
             store_trouble: None,
             started: Instant::now(),

@@ -1,12 +1,15 @@
 //! Standard error of instances of servers, while they run and afterwards, for `ceased logs SERVER`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ceased_core::action::Viewer;
 use ceased_core::identity::Identity;
 use ceased_core::ids::InstanceId;
 use ceased_process::{Captured, SharedOutput, Stream};
 use serde_json::{Value, json};
+
+use super::job_output::since_place;
 
 /// Ended instances of one server whose output is kept: those of a server that dies at each start
 /// are soon many and all alike.
@@ -58,7 +61,7 @@ impl ServerLogs {
         &self,
         server: &str,
         instance: Option<InstanceId>,
-        from: u64,
+        (from, since): (u64, Option<Duration>),
         viewer: &Viewer,
     ) -> Option<Value> {
         let may_read = |log: &ServerLog| match &log.owner {
@@ -74,6 +77,7 @@ impl ServerLogs {
         let next = own.next().map(|(next, _)| next.get());
         // Looked at first: an ended instance prints nothing more.
         let has_ended = log.has_ended;
+        let from = since_place(&log.output, Stream::Stderr, from, since);
         let captured = log.output.captured(Stream::Stderr);
         let (start, bytes) = captured.from(from, PART_BYTES_MAX);
         let is_last = start + bytes.len() as u64 == captured.total();
@@ -123,18 +127,18 @@ mod tests {
     #[test]
     fn the_latest_ended_instances_are_kept() {
         let logs = logs(20);
-        let first = logs.read("a", None, 0, &viewer(0, true)).unwrap();
+        let first = logs.read("a", None, (0, None), &viewer(0, true)).unwrap();
         assert_eq!((&first["instance"], &first["next"]), (&json!(13), &json!(14)));
         assert_eq!(logs.0.len(), ENDED_MAX);
-        assert!(logs.read("b", None, 0, &viewer(0, true)).is_none());
+        assert!(logs.read("b", None, (0, None), &viewer(0, true)).is_none());
     }
 
     /// TSK-39: the output of an instance is for the identity that it serves, and for operators.
     #[test]
     fn instances_of_others_are_not_read() {
         let logs = logs(4);
-        let own = logs.read("a", None, 0, &viewer(1, false)).unwrap();
+        let own = logs.read("a", None, (0, None), &viewer(1, false)).unwrap();
         assert_eq!((&own["instance"], &own["next"]), (&json!(1), &json!(3)));
-        assert!(logs.read("a", None, 0, &viewer(7, false)).is_none());
+        assert!(logs.read("a", None, (0, None), &viewer(7, false)).is_none());
     }
 }

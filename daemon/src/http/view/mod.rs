@@ -143,11 +143,15 @@ fn check_events(head: &Head, takes_events: bool) -> Result<(), Response> {
     Ok(())
 }
 
+/// Statuses from one with the ended calls to the next such one: they may be many.
+const ENDED_EVERY: i64 = 5;
+
 /// The request for the status, with this number as its id.
 pub(crate) fn status_request(id: i64) -> String {
+    let ended = id % ENDED_EVERY == 1;
     format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"ceased/status\",\"params\":{{\
-         \"detail\":true,\"_meta\":{{\
+         \"detail\":true,\"ended\":{ended},\"_meta\":{{\
          \"io.modelcontextprotocol/protocolVersion\":\"2026-07-28\",\
          \"io.modelcontextprotocol/clientCapabilities\":{{}}}}}}}}"
     )

@@ -37,6 +37,18 @@ const known = (number) => (number === null || number === undefined ? "unknown" :
 const processes = (count) => `${known(count)} ${count === 1 ? "process" : "processes"}`;
 const list = (value) => (Array.isArray(value) ? value : []);
 
+/** Bytes as `ceased top` shows them. */
+function bytes(count) {
+  const units = ["K", "M", "G", "T", "P"];
+  let value = count / 1024;
+  let unit = 0;
+  for (; value >= 999.5 && unit + 1 < units.length; unit += 1) value /= 1024;
+  return `${value.toFixed(value < 9.95 && unit > 0 ? 1 : 0)}${units[unit]}`;
+}
+
+/** The name of a user; other identities have their names in them. */
+const who = (status, identity) => status.host?.names?.[identity] ?? identity ?? "";
+
 /** The processes as a tree, a line each. */
 function tree(all) {
   const children = new Map();
@@ -66,29 +78,46 @@ function tree(all) {
 
 // ---- rows: what each section shows, as plain data
 
-const plain = (text) => ({ text, tone: "" });
+// A state is a word and a colour.
+const state = (text, tone = "") => ({ text, tone });
+const STATES = {
+  // Of jobs and turns.
+  running: "run", cancelling: "busy", "input required": "busy",
+  // Of servers, instances and agents.
+  ready: "good", starting: "busy", draining: "busy", ending: "busy", failed: "bad",
+  // Of tasks and calls that have ended.
+  working: "run", completed: "good", ok: "good", error: "bad", stopped: "busy",
+};
+const stateOf = (word) => {
+  const text = String(word ?? "").replace("_", " ");
+  return state(text, Object.hasOwn(STATES, text) ? STATES[text] : "");
+};
 
 function jobRows(status) {
   const order = ["cancelling", "running", "input_required", "queued"];
   const rank = (job) => order.indexOf(job.state);
   const jobs = [...list(status.jobs)].sort((a, b) => rank(a) - rank(b) || a.job - b.job);
   return jobs.map((job) => {
+    const work = status.host?.jobs?.[job.job] ?? {};
     const details = [];
+    if (work.arguments) details.push({ text: work.arguments, kind: "code" });
+    const usage = usageOf(work.cpuPercent, work.memoryBytes, status.host?.processes?.[job.job]);
+    if (usage) details.push(usage);
     if (job.state === "cancelling") {
       details.push(`cancelling for ${span(job.cancellingMs)}, step ${job.step}: ` +
-        `${job.said ?? job.reason}${job.by ? `, by ${job.by}` : ""}`);
+        `${job.said ?? job.reason}${job.by ? `, by ${who(status, job.by)}` : ""}`);
     }
     if (job.state === "input_required") details.push("waits for an answer of its requestor");
-    if (job.state === "queued" && job.waiting) details.push(String(job.waiting));
+    if (job.state === "queued") details.push(String(job.waiting ?? "waits for a worker"));
     if (job.progress !== undefined) {
       const total = job.total === undefined ? "" : `/${job.total}`;
       details.push(`${job.progress}${total} ${job.message ?? ""}`);
     }
+    if (work.lastLine) details.push({ text: `| ${work.lastLine}`, kind: "code" });
     if (job.task) details.push(`task ${job.task}`);
     return {
-      key: `job-${job.job}`, id: `#${job.job}`, name: job.tool, owner: job.identity,
-      age: ago(job.elapsedMs), details,
-      state: { text: job.state.replace("_", " "), tone: job.state === "cancelling" ? "busy" : "" },
+      key: `job-${job.job}`, id: `#${job.job}`, name: job.tool, owner: who(status, job.identity),
+      age: ago(job.elapsedMs), details, state: stateOf(job.state),
       progress: job.total > 0 ? Math.min(1, Math.max(0, job.progress / job.total)) : null,
       tree: tree(status.host?.processes?.[job.job]),
       job: job.state === "cancelling" ? null : job.job,
@@ -96,13 +125,23 @@ function jobRows(status) {
   });
 }
 
+/** CPU, memory and number of processes, as far as known. */
+function usageOf(percent, memory, all) {
+  const words = [];
+  if (percent !== undefined) words.push(`${percent}% CPU`);
+  if (memory !== undefined) words.push(bytes(memory));
+  if (list(all).length > 0) words.push(processes(all.length));
+  return words.join(", ");
+}
+
 function receiptRows(status) {
   return list(status.host?.receipts).map((receipt) => {
     const proof = receipt.proof ? `; server ${receipt.server}: ${receipt.proof}` : "";
     return {
       key: `receipt-${receipt.job}`, id: `#${receipt.job}`, name: receipt.tool,
-      owner: receipt.identity, age: ago(receipt.ended_ago_ms), state: receiptState(receipt),
-      details: [`${receiptEnd(receipt)}: ${receipt.reason ?? receipt.why}, by ${receipt.by}${proof}`],
+      owner: who(status, receipt.identity), age: ago(receipt.ended_ago_ms),
+      state: receiptState(receipt), headline: receiptEnd(receipt),
+      details: [`${receipt.reason ?? receipt.why}, by ${who(status, receipt.by)}${proof}`],
     };
   });
 }
@@ -120,10 +159,25 @@ function receiptEnd(receipt) {
 }
 
 function receiptState(receipt) {
-  if (receipt.survivors === 0) return { text: "ceased", tone: "good" };
+  if (receipt.survivors === 0) return state("ceased", "good");
   // An answer is evidence of an end, but counts no process.
-  if (receipt.proof === "answered") return { text: "answered", tone: "good" };
-  return { text: "check", tone: "bad" };
+  if (receipt.proof === "answered") return state("answered", "good");
+  return state("check", "bad");
+}
+
+/** Calls that have ended, the newest first. */
+function endedRows(status) {
+  return list(status.host?.ended).map((call) => {
+    const code = call.exit_code === null || call.exit_code === undefined ? "" : `, exit code ${call.exit_code}`;
+    const signal = call.signal === null || call.signal === undefined ? "" : `, signal ${call.signal}`;
+    const details = call.arguments ? [{ text: call.arguments, kind: "code" }] : [];
+    details.push(`took ${millis(call.duration_ms)}${code}${signal}`);
+    if (call.receipt) details.push(receiptEnd(call.receipt));
+    return {
+      key: `ended-${call.job}`, id: `#${call.job}`, name: call.tool,
+      owner: who(status, call.identity), age: ago(call.ended_ago_ms), state: stateOf(call.outcome), details,
+    };
+  });
 }
 
 function serverRows(status) {
@@ -132,10 +186,11 @@ function serverRows(status) {
     if (server.tools !== null && server.tools !== undefined) details.push(`${server.tools} tools`);
     details.push(`one instance per ${server.share}`);
     if (server.mayStartInMs) details.push(`may start in ${span(server.mayStartInMs)}`);
+    const problems = list(server.warnings).map((text) => ({ text: `warning: ${text}`, kind: "bad" }));
+    if (server.lastError) problems.unshift(server.lastError);
     const head = {
       key: `server-${server.server}`, id: "", name: server.server, owner: "", age: "",
-      state: { text: server.state, tone: server.state === "failed" ? "bad" : "" },
-      details: [details.join(", ")].concat(server.lastError ? [server.lastError] : []),
+      state: stateOf(server.state), details: [details.join(", "), ...problems],
     };
     return [head, ...list(server.instances).map((it) => instanceRow(server, it, status))];
   });
@@ -144,48 +199,48 @@ function serverRows(status) {
 function instanceRow(server, instance, status) {
   const host = status.host?.instances?.[instance.instance];
   const jobs = list(instance.jobs).map((job) => `job ${job}`).join(", ") || "no call";
-  const memory = list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
   const words = [instance.waiting > 0 ? `${jobs}, ${instance.waiting} waiting` : jobs];
-  if (host) words.push(`${processes(list(host.processes).length)}, ${Math.round(memory / 1048576)} MiB`);
+  if (host) words.push(usageOf(undefined, memoryOf(host), host.processes));
   if (instance.why && instance.state !== "ready") words.push(instance.why);
-  const errors = list(host?.stderr).slice(-3).map((line) => `stderr: ${line}`);
+  const errors = list(host?.stderr).slice(-3).map((line) => ({ text: `| ${line}`, kind: "code" }));
   return {
     key: `instance-${instance.instance}`, id: `i${instance.instance}`, name: server.server,
-    owner: instance.identity ?? "", age: host ? ago(host.uptimeMs) : "",
-    state: { text: instance.state, tone: instance.state === "ready" ? "" : "busy" },
+    owner: who(status, instance.identity), age: host ? ago(host.uptimeMs) : "",
+    state: stateOf(instance.state),
     details: [words.join(", "), ...errors], tree: tree(host?.processes),
   };
 }
+
+const memoryOf = (host) => list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
 
 /** Clients of ACP agents, each with the requests that its agent works on. */
 function agentRows(status) {
   return list(status.agents).flatMap((agent) => list(agent.clients).flatMap((client) => [
     agentRow(agent, client, status),
-    ...list(client.requests).map((request) => turnRow(agent, client, request)),
+    ...list(client.requests).map((request) => turnRow(agent, client, request, status)),
   ]));
 }
 
 function agentRow(agent, client, status) {
   const host = status.host?.instances?.[client.instance];
   const words = [`on connection ${client.connection}`];
-  const memory = list(host?.processes).reduce((sum, it) => sum + (it.memoryBytes ?? 0), 0);
-  if (host) words.push(`${processes(list(host.processes).length)}, ${Math.round(memory / 1048576)} MiB`);
+  if (host) words.push(usageOf(undefined, memoryOf(host), host.processes));
   return {
-    key: `agent-${client.connection}`, name: agent.agent, owner: client.identity,
+    key: `agent-${client.connection}`, name: agent.agent, owner: who(status, client.identity),
     id: client.instance === undefined ? "" : `i${client.instance}`, age: ago(client.elapsedMs),
-    state: { text: client.state, tone: ["idle", "ready"].includes(client.state) ? "" : "busy" },
+    state: stateOf(client.state),
     details: [words.join(", ")], tree: tree(host?.processes),
   };
 }
 
-function turnRow(agent, client, request) {
+function turnRow(agent, client, request, status) {
   const isCancelling = request.state === "cancelling";
-  const by = request.by ? `, cancelled by ${request.by}` : "";
+  const by = request.by ? `, cancelled by ${who(status, request.by)}` : "";
   const cause = request.waiting ? `, waits for ${request.waiting}` : "";
   return {
     key: `turn-${request.job}`, id: `#${request.job}`, name: `${agent.agent} ${request.method}${request.object ? ` ${request.object}` : ""}`,
-    owner: client.identity, age: ago(request.elapsedMs),
-    state: { text: request.state, tone: isCancelling ? "busy" : "" },
+    owner: who(status, client.identity), age: ago(request.elapsedMs),
+    state: stateOf(request.state),
     details: [`on connection ${client.connection}${by}${cause}`],
     job: isCancelling || request.method === "initialize" ? null : request.job ?? null,
   };
@@ -193,19 +248,15 @@ function turnRow(agent, client, request) {
 
 function taskRows(status) {
   return list(status.taskList).map((task) => {
-    const tones = { failed: "bad", input_required: "busy", completed: "good" };
     const isStopping = task.status === "cancelled" && task.job !== undefined;
     const details = [];
     if (task.statusMessage) details.push(task.statusMessage);
     if (task.ttlLeftMs !== undefined) details.push(`kept for ${span(task.ttlLeftMs)}`);
     if (task.job !== undefined) details.push(`job ${task.job}`);
     return {
-      key: `task-${task.task}`, id: task.task.slice(0, 8), name: task.tool, owner: task.identity,
+      key: `task-${task.task}`, id: task.task.slice(0, 8), name: task.tool, owner: who(status, task.identity),
       age: ago(task.ageMs), details: details.length ? [details.join(", ")] : [],
-      state: {
-        text: isStopping ? "cancelled, cancelling its job" : task.status,
-        tone: isStopping ? "busy" : tones[task.status] ?? "",
-      },
+      state: isStopping ? state("cancelled, cancelling its job", "busy") : stateOf(task.status),
     };
   });
 }
@@ -213,14 +264,19 @@ function taskRows(status) {
 function peerRows(status) {
   return list(status.peers).map((peer) => ({
     key: `peer-${peer.connection}`, id: peer.connection, name: peer.protocol === "ACP" ? "ACP" : `MCP ${peer.protocol}`,
-    owner: peer.identity, age: ago(peer.elapsedMs), state: plain(""),
+    owner: who(status, peer.identity), age: ago(peer.elapsedMs), state: state(""),
     details: [`${peer.requests} requests, ${peer.inFlight} unanswered`],
   }));
 }
 
 const SECTIONS = {
-  jobs: jobRows, agents: agentRows, receipts: receiptRows, servers: serverRows, tasks: taskRows, peers: peerRows,
+  receipts: receiptRows, jobs: jobRows, agents: agentRows, servers: serverRows, tasks: taskRows,
+  ended: endedRows, peers: peerRows,
 };
+// Rows that are shown before "Show all"; a filter finds all of them.
+const FIRST = { receipts: 3, ended: 5 };
+// Sections that are shown where they have rows alone.
+const OPTIONAL = ["agents"];
 
 // ---- elements
 
@@ -244,7 +300,7 @@ function makeRow() {
   }
   const progress = element("progress");
   progress.max = 1;
-  row.append(head, progress, element("div", "details"), element("pre"));
+  row.append(head, element("p", "headline"), progress, element("div", "details"), element("pre"));
   return row;
 }
 
@@ -255,16 +311,21 @@ function fillRow(row, data) {
   setText(state, clean(data.state.text));
   state.className = `state badge ${data.state.tone}`;
   state.hidden = data.state.text === "";
+  const headline = row.querySelector(".headline");
+  setText(headline, clean(data.headline));
+  headline.className = `headline ${data.state.tone}`;
+  headline.hidden = !data.headline;
   const progress = row.querySelector("progress");
   const share = data.progress ?? null;
   progress.hidden = share === null;
   if (share !== null) progress.value = share;
   const details = row.querySelector(".details");
-  const lines = list(data.details).map(clean);
+  const lines = list(data.details).map((line) => (line.kind ? line : { text: line, kind: "" }));
   while (details.children.length > lines.length) details.lastChild.remove();
   lines.forEach((line, at) => {
-    if (!details.children[at]) details.append(element("div", "detail"));
-    setText(details.children[at], line);
+    if (!details.children[at]) details.append(element("div"));
+    details.children[at].className = `detail ${line.kind}`;
+    setText(details.children[at], clean(line.text));
   });
   const pre = row.querySelector("pre");
   setText(pre, data.tree ?? "");
@@ -305,15 +366,20 @@ function fillActions(row, actions, job) {
 }
 
 function textOf(data) {
-  return clean([data.id, data.name, data.owner, data.state.text, ...list(data.details), data.tree ?? ""]
-    .join(" ")).toLowerCase();
+  const details = list(data.details).map((line) => line.text ?? line);
+  const texts = [data.id, data.name, data.owner, data.state.text, data.age, data.headline, ...details, data.tree];
+  return clean(texts.join(" ")).toLowerCase();
 }
 
 /** Shows the rows that match the filter; elements stay, so that the focus stays. */
 function fillSection(id, rows) {
   const section = byId(id);
   const wanted = byId("filter").value.trim().toLowerCase();
-  const shown = rows.filter((data) => textOf(data).includes(wanted));
+  const found = rows.filter((data) => textOf(data).includes(wanted));
+  const most = wanted !== "" || page.whole.has(id) ? found.length : FIRST[id] ?? found.length;
+  const shown = found.slice(0, most);
+  const more = section.querySelector("button.more");
+  if (more) more.hidden = shown.length === found.length;
   const target = section.querySelector("ul");
   const before = new Map([...target.children].map((row) => [row.dataset.key, row]));
   const focused = document.activeElement;
@@ -332,6 +398,7 @@ function fillSection(id, rows) {
   if (lost !== undefined) (rowsShown()[0] ?? byId("filter")).focus();
   const all = rows.length;
   setText(section.querySelector(".count"), shown.length === all ? String(all) : `${shown.length} of ${all}`);
+  section.hidden = OPTIONAL.includes(id) && all === 0;
   const empty = section.querySelector(".empty");
   empty.hidden = shown.length > 0;
   empty.dataset.text ??= empty.textContent;
@@ -342,9 +409,12 @@ const rowsShown = () => [...document.querySelectorAll("#view li.row")];
 
 // ---- the page
 
-const page = { status: null, token: null, stream: null, failures: 0, timer: 0 };
+const page = { status: null, token: null, stream: null, failures: 0, timer: 0, ended: [], whole: new Set() };
 
 function show(status) {
+  // Not every status has the calls that have ended.
+  if (status.host?.ended) page.ended = status.host.ended;
+  else if (status.host) status.host.ended = page.ended;
   page.status = status;
   setText(byId("name"), `${clean(status.server)} ${clean(status.version)}`);
   const host = status.host ?? {};
@@ -354,7 +424,7 @@ function show(status) {
     `${status.cancelling} cancelling`;
   const left = host.survivors ?? list(host.receipts).reduce((sum, it) => sum + (it.survivors ?? 0), 0);
   const drains = status.draining ? ", shutting down" : "";
-  setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${status.identity}, ` +
+  setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${who(status, status.identity)}, ` +
     `showing ${seen} · ${counts} · processes left after cancels: ${left}`));
   notice(status.identity === "anonymous"
     ? "Without a link or a token the daemon cannot know which jobs are yours, so it lists none: " +
@@ -430,6 +500,7 @@ function askForToken(problem) {
 /** Removes all rows: they belong to a user that is gone. */
 function hideView() {
   page.status = null;
+  page.ended = [];
   byId("view").hidden = true;
   byId("forget").hidden = true;
   for (const target of document.querySelectorAll("#view ul")) target.replaceChildren();
@@ -583,6 +654,17 @@ function onKey(event) {
 
 // ---- start
 
+for (const button of document.querySelectorAll("button.more")) {
+  button.addEventListener("click", () => {
+    page.whole.add(button.closest("section").id);
+    fill();
+  });
+}
+if (["127.0.0.1", "localhost", "[::1]"].includes(location.hostname)) {
+  const port = location.port || (location.protocol === "https:" ? "443" : "80");
+  setText(byId("tunnel"), `ssh -L ${port}:${location.hostname}:${port} HOST`);
+  byId("ssh").hidden = false;
+}
 byId("filter").addEventListener("input", fill);
 document.addEventListener("keydown", onKey);
 byId("token-form").addEventListener("submit", (event) => {

@@ -96,6 +96,7 @@ impl Happening {
             AuditEvent::Ceased(_)
             | AuditEvent::Outlasted(_)
             | AuditEvent::RelayEnded(_)
+            | AuditEvent::RequestEnded(_)
             | AuditEvent::CancelIgnored { .. }
             | AuditEvent::RemoteTask { .. }
             | AuditEvent::StoreFailed { .. }
@@ -309,6 +310,7 @@ fn write_note(line: &mut Line<'_>, note: &AuditEvent) {
         AuditEvent::Ceased(_)
         | AuditEvent::Outlasted(_)
         | AuditEvent::RelayEnded(_)
+        | AuditEvent::RequestEnded(_)
         | AuditEvent::CancelIgnored { .. }
         | AuditEvent::RemoteTask { .. }
         | AuditEvent::StoreFailed { .. }

@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use ceased_core::action::RequestOutcome;
 use ceased_core::protocol::trace_context::hex;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use crate::observability::calls::CallOutcome;
-use crate::observability::ended::EndedCall;
+use crate::observability::ended::{EndedCall, EndedRequest};
 
 /// A span of a server, and the code of a failure.
 const KIND_SERVER: u8 = 2;
@@ -67,6 +69,69 @@ pub(crate) fn span_of(ended: &EndedCall, cancelled: Option<Instant>) -> Option<V
         "endTimeUnixNano": clock.nanos(call.ended),
         "attributes": attributes,
         "events": events(ended, cancelled, begun, &clock),
+    });
+    if let Some(parent) = span.parent {
+        told["parentSpanId"] = hex(&parent).into();
+    }
+    if let Some(state) = &trace.state {
+        told["traceState"] = (**state).into();
+    }
+    if let Some(error) = error {
+        told["status"] = json!({"code": STATUS_ERROR, "message": error});
+    }
+    Some(told)
+}
+
+/// The span of a request that no job worked on; `None` for one that is not recorded. Its id is of this
+/// place: nothing is passed on in it.
+pub(crate) fn span_of_request(request: &EndedRequest<'_>) -> Option<Value> {
+    let EndedRequest { end, asked, stopped, ended, transport } = request;
+    let sent = end.trace.as_deref().cloned().unwrap_or_default();
+    let trace = sent.with_own_span(Uuid::new_v4);
+    let span = trace.span.as_ref().filter(|span| span.is_sampled)?;
+    let clock = Clock::now();
+    let code = match end.outcome {
+        RequestOutcome::Answered | RequestOutcome::Cancelled => None,
+        RequestOutcome::Failed(code) => code,
+    };
+    let (outcome, error) = match end.outcome {
+        RequestOutcome::Answered => ("ok", None),
+        RequestOutcome::Failed(_) => {
+            ("error", Some(code.map_or("error".into(), |code| code.to_string())))
+        }
+        RequestOutcome::Cancelled => ("stopped", Some("cancelled".to_owned())),
+    };
+    let mut attributes =
+        vec![text("ceased.outcome", outcome), text("user.id", &end.owner.to_string())];
+    let method = if end.agent.is_some() { "rpc.method" } else { "mcp.method.name" };
+    attributes.push(text(method, &end.method));
+    if end.agent.is_some() && &*end.method == "session/prompt" {
+        attributes.push(text("gen_ai.operation.name", "invoke_agent"));
+    }
+    let texts = [
+        ("mcp.protocol.version", end.dialect.map(|dialect| dialect.revision)),
+        ("network.transport", Some(*transport).filter(|text| !text.is_empty())),
+        ("gen_ai.agent.name", end.agent.as_deref()),
+        ("error.type", error.as_deref()),
+    ];
+    attributes.extend(texts.into_iter().filter_map(|(key, value)| Some(text(key, value?))));
+    attributes.extend(end.request.as_ref().map(|id| text("jsonrpc.request.id", &id.to_string())));
+    attributes.extend(code.map(|code| number("rpc.jsonrpc.error_code", code)));
+    let cancelled = stopped.map(
+        |at| json!({"timeUnixNano": clock.nanos(at), "name": "cancel requested", "attributes": []}),
+    );
+    let mut told = json!({
+        "traceId": span.trace_hex(),
+        "spanId": span.id_hex(),
+        "name": match &end.agent {
+            Some(agent) => format!("{} {agent}", end.method),
+            None => end.method.to_string(),
+        },
+        "kind": KIND_SERVER,
+        "startTimeUnixNano": clock.nanos(*asked),
+        "endTimeUnixNano": clock.nanos(*ended),
+        "attributes": attributes,
+        "events": cancelled.into_iter().collect::<Vec<Value>>(),
     });
     if let Some(parent) = span.parent {
         told["parentSpanId"] = hex(&parent).into();

@@ -117,6 +117,8 @@ impl Host<'_> {
                     | UpstreamAction::EndStrays { .. }
                     | UpstreamAction::Forget { .. }
                     | UpstreamAction::SaveManifest { .. }
+                    | UpstreamAction::SaveApproval { .. }
+                    | UpstreamAction::ToolsDiffer { .. }
                     | UpstreamAction::Warn { .. },
                 )
                 | Action::Start { .. }
