@@ -8,7 +8,7 @@ pub(crate) mod preflight;
 pub(crate) mod reload;
 pub(crate) mod servers;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -31,11 +31,12 @@ pub(crate) use self::configured::fleet_settings;
 use self::configured::on_disk;
 use self::configured::{
     bounded, ended, guards, isolated, keep, limits, listen_spec, numbers, on_end, open_http,
-    operators, own_operators, scopes, server_info, task_policy, thresholds, unenforced,
+    operators, own_operators, server_info, task_policy, thresholds, unenforced,
 };
 use self::servers::KnownServers;
 use crate::config::{self, Config, Listen};
 use crate::event_loop::{Guards, ListenSpec, OnEndPolicy, Options, RunError, Server, ServerHandle};
+use crate::needed_scopes::NeededScopes;
 use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
 use crate::observability::ended::{EndedLimits, Export};
@@ -75,7 +76,9 @@ pub struct Daemon {
     operators: Vec<Identity>,
     profiles: Vec<Profile>,
     /// Scopes that some requests need, for listeners with signed tokens.
-    scopes: BTreeSet<Box<str>>,
+    scopes: Arc<NeededScopes>,
+    /// Directory for the keys of issuers.
+    keys_dir: PathBuf,
     tasks: TaskPolicy,
     tools: Vec<Tool>,
     offers: Vec<HostOffer>,
@@ -153,7 +156,8 @@ impl Daemon {
             limits: Limits::default(),
             operators: own_operators(),
             profiles: Vec::new(),
-            scopes: BTreeSet::new(),
+            scopes: Arc::default(),
+            keys_dir: PathBuf::new(),
             tasks: TaskPolicy::default(),
             tools: Vec::new(),
             offers: Vec::new(),
@@ -208,7 +212,8 @@ impl Daemon {
             limits: limits(config),
             operators: operators(config),
             profiles: config.profiles.clone(),
-            scopes: scopes(config),
+            scopes: NeededScopes::of(config),
+            keys_dir: config.daemon.state_dir.clone(),
             tasks: task_policy(config),
             tools: config.tools.iter().map(catalog::configured).collect(),
             offers: Vec::new(),
@@ -524,7 +529,7 @@ impl Daemon {
         if let Some(address) = self.metrics {
             server.listen_for(numbers(address))?;
         }
-        listen_at(&mut server, &self.listen, &self.scopes, self.inherited)?;
+        listen_at(&mut server, &self.listen, (&self.scopes, &self.keys_dir), self.inherited)?;
         if let Some(idle) = self.idle_exit {
             server.exit_when_idle_for(idle);
         }
@@ -666,14 +671,14 @@ fn stdio() -> io::Result<Box<dyn Transport>> {
 fn listen_at(
     server: &mut Server,
     places: &[ListenPlace],
-    scopes: &BTreeSet<Box<str>>,
+    (scopes, keys_dir): (&Arc<NeededScopes>, &Path),
     mut inherited: InheritedSockets,
 ) -> Result<(), StartError> {
     for place in places {
         let spec = match place {
             ListenPlace::Address(address) => ListenSpec::open(address.clone()),
             ListenPlace::Http(address) => open_http(address),
-            ListenPlace::Configured(listen) => listen_spec(listen, scopes)?,
+            ListenPlace::Configured(listen) => listen_spec(listen, scopes, keys_dir)?,
         };
         match &spec.address {
             Address::Stdio => server.serve_peer(stdio()?, true)?,

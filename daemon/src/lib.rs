@@ -60,6 +60,7 @@ mod ids;
 mod issuer_metadata;
 mod json_text;
 mod mcp_headers;
+mod needed_scopes;
 #[cfg(feature = "cli")]
 mod oauth;
 mod owned_file;

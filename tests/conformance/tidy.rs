@@ -8,7 +8,8 @@ const LINES_MAX: usize = 1000;
 
 /// Databases in old formats of the store, for the test of their migration, and the picture of the
 /// live view in the book.
-const BINARIES: [&str; 3] = ["docs/src/view.png", "tests/store/v1.db", "tests/store/v2.db"];
+const BINARIES: [&str; 4] =
+    ["docs/src/view-phone.png", "docs/src/view.png", "tests/store/v1.db", "tests/store/v2.db"];
 /// Limit of the picture: each clone of the repository has it.
 const PICTURE_BYTES_MAX: u64 = 100_000;
 

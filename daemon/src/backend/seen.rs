@@ -1,16 +1,21 @@
 //! `ceased check --as`: the view of a caller, by the decision that the daemon makes (AUTH-03).
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 
 use ceased_core::identity::Identity;
 use ceased_core::policy::access::{Caller, Item};
 use ceased_core::policy::allow::{Grants, Verdict};
+use ceased_core::upstream::server::UpstreamServer;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::accounts;
 use crate::config::Config;
 use crate::daemon::servers::KnownServers;
+use crate::store::manifests::Manifests;
 use crate::tools::catalog;
+use crate::tools::server_key::server_key;
 use ceased_client::printable::clean;
 
 /// A caller that is not there.
@@ -84,10 +89,23 @@ impl ImaginedCaller {
         for tool in &config.tools {
             note("tool", &tool.name, caller.verdict(Item::Tool(&catalog::configured(tool))));
         }
+        let kept = Manifests::of(&config.daemon.state_dir);
         for server in KnownServers::default().of(config).unwrap_or_default() {
             note("server", &server.name, caller.verdict(Item::Server(&server)));
+            for short in known_tools(&kept, &server) {
+                let whole = format!("{}{short}", server.prefix);
+                note("tool", &whole, caller.verdict(Item::ServerTool(&server, &short)));
+            }
         }
         all
+    }
+
+    /// Servers whose tools are not known, since they have not run as far as this user can read.
+    fn unknown(config: &Config) -> Vec<String> {
+        let kept = Manifests::of(&config.daemon.state_dir);
+        let servers = KnownServers::default().of(config).unwrap_or_default();
+        let unknown = servers.iter().filter(|server| known_tools(&kept, server).is_empty());
+        unknown.map(|server| server.name.to_string()).collect()
     }
 
     /// Writes the view, a line for each item.
@@ -103,6 +121,14 @@ impl ImaginedCaller {
                 false => writeln!(out, "  not {kind} {name}: lacks scope {}", lacks.join(" "))?,
             }
         }
+        let unknown = Self::unknown(config);
+        if !unknown.is_empty() {
+            let names = unknown.join(", ");
+            writeln!(
+                out,
+                "  the tools of {names} are not known yet: no list is in the state directory"
+            )?;
+        }
         Ok(())
     }
 
@@ -111,6 +137,22 @@ impl ImaginedCaller {
         let seen = self.seen(config).into_iter().map(
             |Seen { kind, name, lacks }| json!({"kind": kind, "name": name, "lacksScopes": lacks}),
         );
-        json!({"caller": self.identity.to_string(), "items": seen.collect::<Vec<_>>()})
+        json!({
+            "caller": self.identity.to_string(),
+            "items": seen.collect::<Vec<_>>(),
+            "unknownTools": Self::unknown(config),
+        })
     }
+}
+
+/// The offered tools of a server, as its last runs have told them to any client.
+fn known_tools(kept: &Manifests, server: &UpstreamServer) -> BTreeSet<Box<str>> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: Box<str>,
+    }
+    let manifests = server_key(server).map(|key| kept.load(&key)).unwrap_or_default();
+    let all = manifests.iter().flat_map(|manifest| &manifest.tools);
+    let names = all.filter_map(|tool| Some(serde_json::from_str::<Named>(tool).ok()?.name));
+    names.filter(|name| server.filter.offers(name)).collect()
 }

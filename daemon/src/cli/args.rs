@@ -502,6 +502,9 @@ pub(super) struct ToolsArgs {
     /// Name of the tool [default: all tools]
     #[arg(add = ArgValueCompleter::new(completion::tools))]
     pub(super) name: Option<String>,
+    /// List the tools of this [[profile]] of the daemon alone
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    pub(super) profile: Option<String>,
     #[command(flatten)]
     pub(super) list: ListArgs,
 }

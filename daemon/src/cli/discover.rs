@@ -1,6 +1,6 @@
 //! Locating the daemon, or running without one.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -123,6 +123,21 @@ pub(super) fn daemon(
     let endpoints = endpoints(args, io, backend)?;
     let token = token(args, io)?;
     Ok(reach(&endpoints, token, io)??)
+}
+
+/// A session with the daemon that sees this part alone.
+pub(super) fn daemon_with(
+    args: &DaemonArgs,
+    part: Part<'_>,
+    io: &mut Io<'_>,
+    backend: &dyn Backend,
+) -> Result<Session, Failure> {
+    let endpoints = endpoints(args, io, backend)?;
+    let (socket, endpoint) = first_reachable(&endpoints)?;
+    introduce_to(socket.as_fd(), endpoint, token(args, io)?, part)?;
+    let options = options(io, None)?;
+    let client = Client::on(socket, options).map_err(|error| no_handshake(endpoint, error))?;
+    Ok(Session { client, server: None })
 }
 
 /// Whether the user names a daemon, whose tools must not run elsewhere.

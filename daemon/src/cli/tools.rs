@@ -1,6 +1,6 @@
 //! `ceased tools`: the tools in a list, or one with its arguments.
 
-use ceased_client::Tool;
+use ceased_client::{Part, Tool};
 use serde_json::{Map, Value};
 
 use super::args::ToolsArgs;
@@ -29,7 +29,11 @@ pub(super) fn tools(
         }
         return Ok(Exit::Done);
     }
-    let mut session = discover::daemon_or_embedded(daemon, PURPOSE, io, backend)?;
+    let mut session = match &args.profile {
+        // Profiles are of a daemon and its callers.
+        Some(profile) => discover::daemon_with(daemon, Part::Profile(profile), io, backend)?,
+        None => discover::daemon_or_embedded(daemon, PURPOSE, io, backend)?,
+    };
     let tools = session.client.tools()?;
     if args.list.json {
         format::raw_list(tools.iter().map(|tool| &*tool.raw), io)?;

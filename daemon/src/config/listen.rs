@@ -125,6 +125,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         ("issuer", list(&raw.issuer), http && tcp, "http"),
         ("audience", list(&raw.audience), http && tcp, "http"),
         ("jwks", place(&raw.jwks), http && tcp, "http"),
+        ("issuer_ca_file", place(&raw.issuer_ca_file), http && tcp, "http"),
         ("scopes", list(&raw.scopes), http && tcp, "http"),
         ("groups_claim", place(&raw.groups_claim), http && tcp, "http"),
     ] {

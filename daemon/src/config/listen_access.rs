@@ -30,6 +30,7 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
             ("resource", place(&raw.resource)),
             ("audience", list(&raw.audience)),
             ("jwks", place(&raw.jwks)),
+            ("issuer_ca_file", place(&raw.issuer_ca_file)),
             ("scopes", list(&raw.scopes)),
             ("groups_claim", place(&raw.groups_claim)),
         ] {
@@ -51,6 +52,7 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
     let issuers: Vec<String> = texts(Some(issuer)).map(|text| url("issuer", text)).collect();
     let resource = raw.resource.as_ref().map(|text| url("resource", text));
     let jwks = raw.jwks.as_ref().and_then(|text| jwks(text, check));
+    let ca_file = raw.issuer_ca_file.as_ref().and_then(|it| check.path(key("issuer_ca_file"), it));
     if issuers.is_empty() {
         let hint = "list the issuers of tokens, or leave the key out";
         check.bad_value(key("issuer"), issuer.span().start, "[]", hint);
@@ -73,6 +75,7 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
         resource,
         issuers,
         jwks,
+        ca_file,
         scopes: texts(raw.scopes.as_ref()).map(|text| text.get_ref().as_str().into()).collect(),
         groups_claim: claim.unwrap_or_else(|| GROUPS_CLAIM.to_owned()),
     })

@@ -20,6 +20,8 @@ pub struct OAuth {
     pub audience: Vec<String>,
     /// Keys of the issuers; as their metadata name them if `None`.
     pub jwks: Option<Jwks>,
+    /// Certificates of the authorities that the issuers are trusted by; those of the system if `None`.
+    pub ca_file: Option<PathBuf>,
     /// Scopes that every request needs.
     pub scopes: Vec<Box<str>>,
     /// Claim with the groups of the subject.

@@ -93,6 +93,7 @@ pub(super) struct Listen {
     pub(super) issuer: Option<Spanned<Vec<Text>>>,
     pub(super) audience: Option<Spanned<Vec<Text>>>,
     pub(super) jwks: Option<Text>,
+    pub(super) issuer_ca_file: Option<Text>,
     pub(super) scopes: Option<Spanned<Vec<Text>>>,
     pub(super) groups_claim: Option<Text>,
 }

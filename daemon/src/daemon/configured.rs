@@ -1,14 +1,13 @@
 //! The settings of a daemon that a configuration stands for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-#[cfg(feature = "tls")]
+use std::path::Path;
 use std::sync::Arc;
 
 use ceased_core::identity::Identity;
 use ceased_core::limits::{FrameLimits, Limits, TaskPolicy};
 use ceased_core::policy::abuse::SuspicionPolicy;
-use ceased_core::policy::allow::Allow;
 use ceased_core::settings::ServerInfo;
 #[cfg(feature = "tls")]
 use ceased_transports::tls::TlsAcceptor;
@@ -24,6 +23,7 @@ use crate::http::access::HttpRules;
 use crate::http::pages::Serves;
 use crate::http::secure::Secure;
 use crate::http::signed::SignedTokens;
+use crate::needed_scopes::NeededScopes;
 use crate::observability::ended::EndedLimits;
 use crate::observability::metrics::Thresholds;
 #[cfg(feature = "tls")]
@@ -142,18 +142,11 @@ pub(super) fn address(listen: &Listen) -> Address {
     }
 }
 
-/// Scopes that tools, servers and profiles of a configuration need.
-pub(super) fn scopes(config: &Config) -> BTreeSet<Box<str>> {
-    let tools = config.tools.iter().map(|tool| &tool.allow);
-    let servers = config.servers.iter().map(|server| &server.allow);
-    let profiles = config.profiles.iter().map(|profile| &profile.allow);
-    tools.chain(servers).chain(profiles).flat_map(Allow::scopes).map(Into::into).collect()
-}
-
 /// The address and the access rule of a listener. `scopes`: those that some requests need.
 pub(super) fn listen_spec(
     listen: &Listen,
-    scopes: &BTreeSet<Box<str>>,
+    scopes: &Arc<NeededScopes>,
+    state_dir: &Path,
 ) -> Result<ListenSpec, StartError> {
     let group = match listen.socket() {
         Listen::Unix { group, .. } => *group,
@@ -161,7 +154,9 @@ pub(super) fn listen_spec(
     };
     let access = Access::of(listen)?;
     let http = match listen {
-        Listen::Http(http) => Some(Arc::new(http_rules(http, access.clone(), scopes)?)),
+        Listen::Http(http) => {
+            Some(Arc::new(http_rules(http, access.clone(), (scopes, state_dir))?))
+        }
         Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio => None,
     };
     Ok(ListenSpec { address: address(listen), group, access, http })
@@ -202,7 +197,7 @@ pub(super) fn numbers(address: Address) -> ListenSpec {
 fn http_rules(
     http: &config::HttpListen,
     access: Access,
-    scopes: &BTreeSet<Box<str>>,
+    (scopes, state_dir): (&Arc<NeededScopes>, &Path),
 ) -> Result<HttpRules, StartError> {
     // No page can reach a Unix socket, and on an address of the network every request needs a
     // token; so it does with signed tokens, behind a proxy of another name.
@@ -213,7 +208,9 @@ fn http_rules(
         Listen::Unix { .. } | Listen::Stdio | Listen::Http(_) => true,
     };
     Ok(HttpRules {
-        signed: http.oauth.as_ref().map(|policy| resource_server(policy, scopes)).transpose()?,
+        signed: { http.oauth.as_ref() }
+            .map(|policy| resource_server(policy, scopes, state_dir))
+            .transpose()?,
         secure: http.tls.as_ref().map(secure).transpose()?,
         address: address(&http.socket),
         access,
@@ -234,15 +231,17 @@ fn http_rules(
 #[allow(clippy::unnecessary_wraps, reason = "a build without OAuth fails here")]
 fn resource_server(
     policy: &config::OAuth,
-    scopes: &BTreeSet<Box<str>>,
+    scopes: &Arc<NeededScopes>,
+    state_dir: &Path,
 ) -> Result<Arc<dyn SignedTokens>, StartError> {
-    Ok(Arc::new(crate::oauth::ResourceServer::new(policy, scopes)))
+    Ok(Arc::new(crate::oauth::ResourceServer::new(policy, scopes, state_dir)))
 }
 
 #[cfg(not(feature = "cli"))]
 fn resource_server(
     _: &config::OAuth,
-    _: &BTreeSet<Box<str>>,
+    _: &Arc<NeededScopes>,
+    _: &Path,
 ) -> Result<Arc<dyn SignedTokens>, StartError> {
     Err(StartError::Tls("`issuer` needs a build with the feature `cli`".into()))
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use ceased_core::settings::Settings;
 
 use super::configured::{
-    bounded, guards, limits, listen_spec, on_end, operators, scopes, server_info, task_policy,
-    thresholds,
+    bounded, guards, limits, listen_spec, on_end, operators, server_info, task_policy, thresholds,
 };
 use super::servers::{self, KnownServers};
 use crate::config::{self, Config, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
+use crate::needed_scopes::NeededScopes;
 use crate::observability::logging::SetLevel;
 use crate::scarcity;
 use crate::tools::{catalog, run_command};
@@ -31,8 +31,9 @@ pub(crate) fn reload(
 ) -> Reload {
     Arc::new(move || {
         let config = load()?;
-        let scopes = scopes(&config);
-        let specs = config.listen.iter().map(|listen| listen_spec(listen, &scopes));
+        let scopes = NeededScopes::of(&config);
+        let state_dir = &config.daemon.state_dir;
+        let specs = config.listen.iter().map(|listen| listen_spec(listen, &scopes, state_dir));
         let doors = || specs.collect::<Result<Vec<_>, _>>();
         let listen = listens.then(doors).transpose().map_err(|error| error.to_string())?;
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());

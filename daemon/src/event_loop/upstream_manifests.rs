@@ -1,8 +1,6 @@
 //! Manifests of upstream servers: read when a configuration is taken over, and kept when they
 //! change (UPS-09).
 
-use std::os::unix::ffi::OsStrExt as _;
-
 use ceased_core::event::Event;
 use ceased_core::time::Now;
 use ceased_core::upstream::approval::Approval;
@@ -11,31 +9,7 @@ use ceased_core::upstream::manifest::Manifest;
 use ceased_core::upstream::server::{Pin, UpstreamServer};
 
 use super::server::Server;
-use crate::remote::Endpoint;
-use crate::store::manifests;
-use crate::tools::upstream_launch::UpstreamLaunch;
-
-/// Key of the files of a server; `None` for one without a command.
-fn key(server: &UpstreamServer) -> Option<String> {
-    if let Some(endpoint) = Endpoint::of(server) {
-        return Some(manifests::key_of_url(&format!("{:?}", endpoint.url)));
-    }
-    let how = UpstreamLaunch::of(server)?;
-    Some(manifests::key(&how.launch, &format!("{:?}", how.run_as)))
-}
-
-/// Key of the approvals of a server; `None` for one without a command.
-fn approval_key(server: &UpstreamServer) -> Option<String> {
-    if let Some(endpoint) = Endpoint::of(server) {
-        let url = format!("{:?}", endpoint.url);
-        return Some(manifests::approval_key(&server.name, &[url.as_bytes()], ""));
-    }
-    let UpstreamLaunch { launch, run_as } = UpstreamLaunch::of(server)?;
-    let cwd = format!("{:?}", launch.cwd);
-    let argv = launch.argv.iter().map(|text| text.as_bytes());
-    let program: Vec<&[u8]> = [cwd.as_bytes()].into_iter().chain(argv).collect();
-    Some(manifests::approval_key(&server.name, &program, &format!("{run_as:?}")))
-}
+use crate::tools::server_key::{approval_key, server_key};
 
 impl Server {
     /// Hands the kept approvals and manifests of the servers in the settings to the engine.
@@ -48,7 +22,7 @@ impl Server {
                     UpstreamEvent::Approved { server: &server.name, approval: approval.as_ref() };
                 self.engine.handle(now, Event::Upstream(event), &mut self.actions);
             }
-            for manifest in key(server).map(|key| kept.load(&key)).unwrap_or_default() {
+            for manifest in server_key(server).map(|key| kept.load(&key)).unwrap_or_default() {
                 let known = UpstreamEvent::Known { server: &server.name, manifest: &manifest };
                 self.engine.handle(now, Event::Upstream(known), &mut self.actions);
             }
@@ -57,7 +31,7 @@ impl Server {
 
     /// Keeps a manifest. Without a state directory, as for `ceased wrap`, nothing is kept.
     pub(super) fn save_manifest(&mut self, server: &UpstreamServer, manifest: Manifest) {
-        if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, key(server)) {
+        if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, server_key(server)) {
             kept.save(&key, manifest);
         }
     }

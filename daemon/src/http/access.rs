@@ -15,6 +15,7 @@ use super::secure::Secure;
 use super::signed::{Refusal, SignedToken, SignedTokens};
 use super::view::{self, passes, passes::Passes};
 use crate::access::{Access, Entry};
+use crate::mcp_headers;
 use crate::peer_identity::InspectedPeer;
 use crate::safe_url::is_local_authority;
 use crate::token_file::Token;
@@ -212,11 +213,16 @@ impl HeadPolicy<'_> {
                 ..Caller::of(Identity::Token(Arc::clone(token.name())))
             }),
             None => match (self.rules.signed.clone(), token) {
-                (Some(signed), Some(token)) => self.identify_signed(&*signed, token),
+                (Some(signed), Some(token)) => {
+                    let scopes = scopes_of_call(&*signed, head);
+                    self.identify_signed(&*signed, token, scopes.as_deref())
+                }
                 (Some(signed), None) => {
                     *self.wrong_token = head.has("authorization");
                     let response = Response::text(Status::Unauthorized, NO_TOKEN);
-                    Err(response.header("www-authenticate", signed.challenge(None, None)))
+                    let scopes = scopes_of_call(&*signed, head);
+                    let challenge = signed.challenge(None, scopes.as_deref());
+                    Err(response.header("www-authenticate", challenge))
                 }
                 (None, _) => {
                     *self.wrong_token = head.has("authorization");
@@ -237,6 +243,7 @@ impl HeadPolicy<'_> {
         &mut self,
         signed: &dyn SignedTokens,
         token: &str,
+        scopes: Option<&[Box<str>]>,
     ) -> Result<Caller, Response> {
         let refusal = match signed.check(token) {
             Ok(token) => {
@@ -246,7 +253,7 @@ impl HeadPolicy<'_> {
             Err(refusal) => refusal,
         };
         let unauthorized = |why: &str| {
-            let challenge = signed.challenge(Some(("invalid_token", why)), None);
+            let challenge = signed.challenge(Some(("invalid_token", why)), scopes);
             Response::text(Status::Unauthorized, why).header("www-authenticate", challenge)
         };
         match refusal {
@@ -263,6 +270,15 @@ impl HeadPolicy<'_> {
             Refusal::Scopes(scopes) => Err(lacking_scopes(signed, &scopes)),
         }
     }
+}
+
+/// AUTH-01: the scopes of a call, by the headers that repeat its tool; `None` for another request, and
+/// for one of a revision without these headers.
+fn scopes_of_call(signed: &dyn SignedTokens, head: &Head) -> Option<Vec<Box<str>>> {
+    let is_call = head.header("mcp-method") == Some("tools/call");
+    let name = head.header("mcp-name").filter(|_| is_call)?;
+    let name = mcp_headers::decode(name)?;
+    Some(signed.scopes_of(&name))
 }
 
 /// The response to a request whose token lacks scopes (AUTH-01).

@@ -55,6 +55,9 @@ pub(crate) trait SignedTokens: fmt::Debug + Send + Sync {
     /// The challenge of a response, for an error and scopes that are needed.
     fn challenge(&self, error: Option<(&str, &str)>, scopes: Option<&[Box<str>]>) -> String;
 
+    /// Scopes that a call of this tool needs, those of every request among them.
+    fn scopes_of(&self, tool: &str) -> Vec<Box<str>>;
+
     /// Keys that are to be read.
     fn take_fetches(&self) -> Vec<Fetch>;
 }

@@ -1,6 +1,6 @@
 //! Reads of key sets: from a file, from a URL, or by the metadata of the issuer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::issuer_metadata::metadata_urls;
 use crate::owned_file::{self, Secrecy};
 use crate::safe_url::is_safe_url;
 use ceased_client::web::{Fetch, HttpServer};
+use ceased_core::protocol::trace_context::hex;
 
 /// Time limit of one request.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,29 +28,45 @@ pub(super) enum Source {
     File(PathBuf),
 }
 
+/// A set, and its text.
+pub(super) type Read = (KeySet, Vec<u8>);
+
 impl Source {
-    /// Reads the set.
+    /// Reads the set. `ca_file`: the authorities that its server is trusted by.
     ///
     /// # Errors
     /// Why there is none.
-    pub(super) fn read(&self) -> Result<KeySet, String> {
+    pub(super) fn read(&self, ca_file: Option<&Path>) -> Result<Read, String> {
         match self {
             Self::File(path) => {
                 let bytes = owned_file::read(path, Secrecy::Public, DOCUMENT_BYTES_MAX as u64);
                 let bytes = bytes.map_err(|why| format!("{}: {why}", path.display()))?;
-                KeySet::read(&bytes).map_err(|why| format!("{}: {why}", path.display()))
+                let set = KeySet::read(&bytes);
+                Ok((set.map_err(|why| format!("{}: {why}", path.display()))?, bytes))
             }
-            Self::Url(url) => read_set(url),
-            Self::Metadata(issuer) => read_set(&keys_of(issuer)?),
+            Self::Url(url) => read_set(url, ca_file),
+            Self::Metadata(issuer) => read_set(&keys_of(issuer, ca_file)?, ca_file),
         }
+    }
+
+    /// A name for the keys of an issuer that come from here, for a file; `None` where they are one.
+    pub(super) fn file_name(&self, issuer: &str) -> Option<String> {
+        let place = match self {
+            Self::Metadata(_) => "",
+            Self::Url(url) => url,
+            Self::File(_) => return None,
+        };
+        let text = format!("{}\n{place}", issuer);
+        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        Some(hex(digest.as_ref().get(..16).unwrap_or_default()) + ".json")
     }
 }
 
 /// The URL of the key set of an issuer.
-fn keys_of(issuer: &str) -> Result<String, String> {
+fn keys_of(issuer: &str, ca_file: Option<&Path>) -> Result<String, String> {
     let mut failure = String::new();
     for url in metadata_urls(issuer) {
-        let read = get(&url).and_then(|body| {
+        let read = get(&url, ca_file).and_then(|body| {
             let metadata: Value = serde_json::from_slice(&body).map_err(|why| why.to_string())?;
             // RFC 8414: metadata of another issuer could name keys of an attacker.
             if metadata["issuer"].as_str() != Some(issuer) {
@@ -70,14 +87,15 @@ fn keys_of(issuer: &str) -> Result<String, String> {
     Err(failure)
 }
 
-fn read_set(url: &str) -> Result<KeySet, String> {
-    let body = get(url).map_err(|why| format!("{url}: {why}"))?;
-    KeySet::read(&body).map_err(|why| format!("{url}: {why}"))
+fn read_set(url: &str, ca_file: Option<&Path>) -> Result<Read, String> {
+    let body = get(url, ca_file).map_err(|why| format!("{url}: {why}"))?;
+    let set = KeySet::read(&body).map_err(|why| format!("{url}: {why}"))?;
+    Ok((set, body))
 }
 
 /// The body at a URL. Redirects are not followed.
-fn get(url: &str) -> Result<Vec<u8>, String> {
-    let server = HttpServer::trusting(url, None)?;
+fn get(url: &str, ca_file: Option<&Path>) -> Result<Vec<u8>, String> {
+    let server = HttpServer::trusting(url, ca_file)?;
     let headers = [("accept", "application/json")];
     let until = Instant::now() + TIMEOUT;
     let (headers, body_bytes) = (&headers, DOCUMENT_BYTES_MAX);

@@ -50,9 +50,11 @@ pub(super) enum Found {
 }
 
 impl IssuerKeys {
-    /// Keys that are to be read first.
-    pub(super) fn new() -> Self {
-        let state = State { set: None, last_read: None, reading: Reading::Wanted };
+    /// Keys that are to be read first. `kept`: the last good set of an earlier process, and the time
+    /// of its read.
+    pub(super) fn new(kept: Option<(KeySet, Instant)>) -> Self {
+        let set = kept.map(|(set, read)| (Arc::new(set), read));
+        let state = State { set, last_read: None, reading: Reading::Wanted };
         Self { state: Mutex::new(state) }
     }
 

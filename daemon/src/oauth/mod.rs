@@ -11,6 +11,7 @@
 mod fetch;
 mod issuer_keys;
 mod jwt;
+mod kept_keys;
 mod key_set;
 mod resource;
 mod ring_provider;

@@ -1,6 +1,7 @@
 //! One protected resource: its issuers, its metadata and its challenges (AUTH-01, RFC 9728).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -10,10 +11,12 @@ use serde_json::json;
 use super::fetch::Source;
 use super::issuer_keys::{Found, IssuerKeys};
 use super::jwt::{self, Claims, LEEWAY, Unverified};
+use super::kept_keys::KeptKeys;
 use super::key_set::KeySet;
 use super::ring_provider;
 use crate::config::{Jwks, OAuth};
 use crate::http::signed::{Fetch, Refusal, SignedToken, SignedTokens};
+use crate::needed_scopes::NeededScopes;
 
 /// Tokens whose check is remembered: the signature of a token is checked once.
 const ACCEPTED_MAX: usize = 4096;
@@ -30,6 +33,8 @@ pub(crate) struct ResourceServer {
     metadata: Vec<u8>,
     issuers: Vec<Arc<Issuer>>,
     accepted: Mutex<BTreeMap<Digest, Accepted>>,
+    /// Scopes that single tools need.
+    needed: Arc<NeededScopes>,
 }
 
 /// SHA-256 of a token.
@@ -46,12 +51,16 @@ struct Accepted {
 struct Issuer {
     name: String,
     source: Source,
+    ca_file: Option<PathBuf>,
+    /// The file of its last good keys.
+    kept: Option<KeptKeys>,
     keys: IssuerKeys,
 }
 
 impl ResourceServer {
-    /// The resource server of a configuration. `more_scopes`: scopes that tools and profiles need.
-    pub(crate) fn new(policy: &OAuth, more_scopes: &BTreeSet<Box<str>>) -> Self {
+    /// The resource server of a configuration. `needed`: scopes that tools, servers and profiles need;
+    /// `state_dir`: the directory for the last good keys of issuers.
+    pub(crate) fn new(policy: &OAuth, needed: &Arc<NeededScopes>, state_dir: &Path) -> Self {
         ring_provider::install();
         let (origin, path) = split(&policy.resource);
         let issuers = policy.issuers.iter().map(|name| {
@@ -60,10 +69,10 @@ impl ResourceServer {
                 Some(Jwks::Url(url)) => Source::Url(url.clone()),
                 Some(Jwks::File(path)) => Source::File(path.clone()),
             };
-            Issuer::shared(name, source)
+            Issuer::shared(name, source, policy.ca_file.as_deref(), state_dir)
         });
         let scopes: BTreeSet<&str> =
-            policy.scopes.iter().chain(more_scopes).map(|name| &**name).collect();
+            policy.scopes.iter().chain(&needed.all).map(|name| &**name).collect();
         let metadata = json!({
             "resource": policy.resource,
             "authorization_servers": policy.issuers,
@@ -77,6 +86,7 @@ impl ResourceServer {
             metadata: metadata.to_string().into_bytes(),
             issuers: issuers.collect(),
             accepted: Mutex::default(),
+            needed: Arc::clone(needed),
             policy: policy.clone(),
         }
     }
@@ -199,6 +209,16 @@ impl SignedTokens for ResourceServer {
         text
     }
 
+    fn scopes_of(&self, tool: &str) -> Vec<Box<str>> {
+        let mut scopes = self.policy.scopes.clone();
+        for scope in self.needed.of_tool(tool) {
+            if !scopes.contains(&scope) {
+                scopes.push(scope);
+            }
+        }
+        scopes
+    }
+
     fn take_fetches(&self) -> Vec<Fetch> {
         let due = self.issuers.iter().filter(|issuer| issuer.keys.begin_read(Instant::now()));
         due.map(|issuer| {
@@ -214,22 +234,34 @@ static IN_USE: Mutex<Vec<Weak<Issuer>>> = Mutex::new(Vec::new());
 
 impl Issuer {
     /// The issuer with this name and these keys, whose keys are to be read now.
-    fn shared(name: &str, source: Source) -> Arc<Self> {
+    fn shared(name: &str, source: Source, ca_file: Option<&Path>, state_dir: &Path) -> Arc<Self> {
         let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.strong_count() > 0);
         let mut known = all.iter().filter_map(Weak::upgrade);
-        if let Some(same) = known.find(|it| it.name == *name && it.source == source) {
+        let is_same = |it: &Arc<Self>| {
+            it.name == *name && it.source == source && it.ca_file.as_deref() == ca_file
+        };
+        if let Some(same) = known.find(is_same) {
             same.keys.renew();
             return same;
         }
-        let new = Arc::new(Self { name: name.to_owned(), source, keys: IssuerKeys::new() });
+        let kept = source.file_name(name).map(|file| KeptKeys::of(state_dir, &file));
+        let known = kept.as_ref().and_then(KeptKeys::load).and_then(|(set, age)| {
+            tracing::debug!(issuer = name, ?age, "took the kept keys of an issuer");
+            Some((set, Instant::now().checked_sub(age)?))
+        });
+        let (name, ca_file) = (name.to_owned(), ca_file.map(Path::to_owned));
+        let new = Arc::new(Self { name, source, ca_file, kept, keys: IssuerKeys::new(known) });
         all.push(Arc::downgrade(&new));
         new
     }
 
     /// Reads the keys; takes as long as the issuer does, within the limits of a read.
     fn read(&self) {
-        let read = self.source.read();
+        let read = self.source.read(self.ca_file.as_deref());
+        if let (Ok((_, text)), Some(kept)) = (&read, &self.kept) {
+            kept.save(text);
+        }
         match &read {
             Ok(_) => tracing::debug!(issuer = self.name, "read the keys of an issuer"),
             Err(why) => {
@@ -237,7 +269,7 @@ impl Issuer {
                     its last ones stay in use for a day");
             }
         }
-        self.keys.end_read(read.ok(), Instant::now());
+        self.keys.end_read(read.ok().map(|(set, _)| set), Instant::now());
     }
 }
 

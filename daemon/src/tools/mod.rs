@@ -14,5 +14,6 @@ pub(crate) mod name;
 pub(crate) mod offers;
 pub(crate) mod run_command;
 pub(crate) mod runs_for;
+pub(crate) mod server_key;
 pub(crate) mod upstream_launch;
 pub(crate) mod worker_pool;

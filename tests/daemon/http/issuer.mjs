@@ -1,6 +1,8 @@
 // An authorization server for tests: it consents at once, and mints any token by POST /mint.
 import { createHash, createHmac, generateKeyPairSync, randomBytes, sign } from "node:crypto";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 
 const ALGORITHMS = {
   ES256: { make: ["ec", { namedCurve: "P-256" }], hash: "sha256", options: { dsaEncoding: "ieee-p1363" } },
@@ -69,7 +71,7 @@ async function token(request) {
   return [200, { access_token: access, token_type: "Bearer", expires_in: 300, scope, refresh_token: refresh }];
 }
 
-const server = createServer(async (request, response) => {
+const handle = async (request, response) => {
   const url = new URL(request.url, issuer);
   const answer = (status, body, headers = {}) => {
     response.writeHead(status, { "content-type": "application/json", "cache-control": "no-store", ...headers });
@@ -124,10 +126,20 @@ const server = createServer(async (request, response) => {
     default:
       return answer(404, {});
   }
-});
+};
 
+// With a directory it is at a TLS port, and takes orders at a plain one beside it.
 let issuer;
-server.listen(0, "127.0.0.1", () => {
-  issuer = `http://127.0.0.1:${server.address().port}`;
-  console.log(issuer);
+const [directory] = process.argv.slice(2);
+const plain = createServer(handle);
+plain.listen(0, "127.0.0.1", () => {
+  const orders = `http://127.0.0.1:${plain.address().port}`;
+  issuer = orders;
+  if (directory === undefined) return console.log(issuer);
+  const [cert, key] = ["cert.pem", "key.pem"].map((name) => readFileSync(`${directory}/${name}`));
+  const secure = createSecureServer({ cert, key }, handle);
+  secure.listen(0, "127.0.0.1", () => {
+    issuer = `https://localhost:${secure.address().port}`;
+    console.log(`${issuer} ${orders}`);
+  });
 });

@@ -4,6 +4,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use ceased_tests::daemon::http::{Http, Reply};
@@ -11,6 +12,7 @@ use ceased_tests::daemon::{Config, Daemon, Home, wait_until};
 use serde_json::{Value, json};
 
 use super::kit::{Session, call, headers, initialize, modern};
+use super::tls::certificate;
 
 /// Address by which clients know the daemon, behind a proxy.
 const RESOURCE: &str = "https://build.example/mcp";
@@ -19,25 +21,34 @@ const RESOURCE: &str = "https://build.example/mcp";
 pub(crate) struct Issuer {
     child: Child,
     pub(crate) url: String,
+    /// Where it takes orders of tests.
+    orders: String,
 }
 
 impl Issuer {
     /// Starts it; `None` without Node.js.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with(None)
+    }
+
+    /// As [`Issuer::start`], with `cert.pem` and `key.pem` of a directory over TLS; its own orders come
+    /// to a plain port beside it.
+    fn start_with(tls: Option<&Path>) -> Option<Self> {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/daemon/http/issuer.mjs");
-        let started = Command::new("node").arg(script).stdout(Stdio::piped()).spawn();
+        let started = Command::new("node").arg(script).args(tls).stdout(Stdio::piped()).spawn();
         let Ok(mut child) = started else {
             assert!(std::env::var_os("CI").is_none(), "node is not there");
             println!("skipped: no node");
             return None;
         };
-        let mut url = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        Some(Self { child, url: url.trim().to_owned() })
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let (url, orders) = line.trim().split_once(' ').unwrap_or((line.trim(), line.trim()));
+        Some(Self { child, url: url.to_owned(), orders: orders.to_owned() })
     }
 
     fn ask(&self, path: &str, body: &Value) -> Value {
-        let host = self.url.strip_prefix("http://").unwrap();
+        let host = self.orders.strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(host).unwrap();
         let body = body.to_string();
         let length = body.len();
@@ -127,7 +138,25 @@ fn metadata_are_found_without_a_token() {
 #[test]
 fn challenges_name_the_metadata_and_scopes() {
     let Some(issuer) = Issuer::start() else { return };
-    let daemon = daemon_with(&issuer, "scopes = [\"mcp:use\"]", "");
+    let tools = "[[tool]]\nname = \"push\"\nbuiltin = \"echo\"\nallow = [\"scope:push\"]\n\
+                 [[server]]\nname = \"git\"\nprefix = \"git_\"\ncommand = [\"false\"]\nallow = [\"scope:git\"]\n";
+    let daemon = daemon_with(&issuer, "scopes = [\"mcp:use\"]", tools);
+    // Of a call the scopes of its tool as well, as far as the headers name it.
+    for (method, tool, token, scopes) in [
+        ("tools/call", "push", "", "mcp:use push"),
+        ("tools/call", "push", "Bearer a.b.c", "mcp:use push"),
+        ("tools/call", "git_status", "", "mcp:use git"),
+        ("tools/call", "no_such_tool", "", "mcp:use"),
+        ("prompts/get", "push", "", "mcp:use"),
+    ] {
+        let mut sent = headers(method, tool);
+        sent.extend([("host", "build.example"), ("authorization", token)]);
+        sent.retain(|(_, value)| !value.is_empty());
+        let reply = Http::tcp(daemon.http_address()).exchange(&sent, &modern(1, method, ""));
+        let challenge = reply.header("www-authenticate").unwrap_or_default();
+        assert_eq!(reply.status, 401, "{reply:?}");
+        assert!(challenge.contains(&format!("scope=\"{scopes}\"")), "{tool}: {challenge}");
+    }
     let place =
         "resource_metadata=\"https://build.example/.well-known/oauth-protected-resource/mcp\"";
     let mut http = Http::tcp(daemon.http_address());
@@ -229,6 +258,30 @@ fn keys_change_and_survive_an_outage() {
     }
     let after = issuer.change(&json!({}))["reads"].as_u64().unwrap();
     assert!(after <= before + 1, "{before} {after}");
+    // A daemon that starts meanwhile has the last good keys on disk.
+    let home = daemon.home.clone();
+    drop(daemon);
+    let daemon = Daemon::start_in(home);
+    assert_eq!(begin(&daemon, &known).status, 200, "the keys on disk");
+    let unknown = issuer.token(json!({"header": {"kid": "random"}}));
+    assert_eq!(begin(&daemon, &unknown).status, 401);
+}
+
+/// AUTH-02: an issuer behind an authority of its own is trusted by `issuer_ca_file` alone.
+#[test]
+fn issuer_may_have_an_authority_of_its_own() {
+    let home = Home::new();
+    if !certificate(&home, "7") {
+        return;
+    }
+    let Some(issuer) = Issuer::start_with(Some(home.path())) else { return };
+    assert!(issuer.url.starts_with("https://localhost:"), "{}", issuer.url);
+    let authority = home.path().join("cert.pem");
+    let trusted = daemon_with(&issuer, &format!("issuer_ca_file = {authority:?}"), "");
+    let token = issuer.token(json!({}));
+    assert_eq!(begin(&trusted, &token).status, 200);
+    let other = daemon_with(&issuer, "", "");
+    assert_eq!(begin(&other, &token).status, 503, "an authority that the system does not know");
 }
 
 /// AUTH-03: the scopes of a token decide on lists and calls, from request to request of a

@@ -427,6 +427,50 @@ fn page_of_another_origin_can_do_nothing() {
     }
 }
 
+/// A page that may call: it sends every header of the protocol, and so has the browser ask first.
+const FRIENDLY_PAGE: &str = r#"<!doctype html><title>client</title><script>
+async function speak(base, token, name) {
+  const meta = { "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} };
+  const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/call",
+    params: { name: "echo", arguments: { text: "hello" }, _meta: meta } });
+  const headers = { "content-type": "application/json", accept: "application/json, text/event-stream",
+    "mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "echo", [name]: "x",
+    authorization: `Bearer ${token}`, traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+    tracestate: "a=1", baggage: "b=2", "last-event-id": "0" };
+  try {
+    const response = await fetch(base + "mcp", { method: "POST", headers, body });
+    return { status: response.status, challenge: response.headers.get("www-authenticate"), text: await response.text() };
+  } catch (error) { return { refused: String(error) }; }
+}
+</script>"#;
+
+/// HTTP-02, AUTH-01: a browser's preflight lets a page of `allow_origins` send the headers of the
+/// protocol and read the answer and the challenge; no other header, and no page of another origin.
+#[test]
+fn preflight_of_a_browser_admits_a_listed_page() {
+    let Some(mut page) = Page::start() else { return };
+    let port = serve(FRIENDLY_PAGE);
+    let origin = format!("http://{FOREIGN_HOST}:{port}");
+    let listed = format!("{WITH_TOKENS}allow_origins = [{origin:?}]\n");
+    for (listener, token, header, expected) in [
+        (&*listed, TOKEN, "mcp-param-region", Some(200)),
+        (&*listed, "wrong", "mcp-param-region", Some(401)),
+        (&*listed, TOKEN, "x-other", None),
+        (WITH_TOKENS, TOKEN, "mcp-param-region", None),
+    ] {
+        let daemon = daemon_with(listener);
+        page.open(&format!("{origin}/"));
+        let (base, token, header) = (json!(address(&daemon)), json!(token), json!(header));
+        let found = page.value(&format!("speak({base}, {token}, {header})"));
+        assert_eq!(found["status"].as_u64(), expected, "{header}: {found}");
+        match expected {
+            Some(200) => assert!(found["text"].to_string().contains("hello"), "{found}"),
+            Some(_) => assert!(found["challenge"].to_string().contains("Bearer"), "{found}"),
+            None => assert!(found["refused"].is_string(), "{found}"),
+        }
+    }
+}
+
 /// Tools of the picture.
 const BUILD: &str = r#"
 [[tool]]

@@ -22,7 +22,7 @@ for _ in range(2):
 print(len(answer["result"]["content"][0]["text"]), http1.sock.getpeercert()["serialNumber"], http1.sock.selected_alpn_protocol())
 "#;
 
-fn certificate(home: &Home, serial: &str) -> bool {
+pub(super) fn certificate(home: &Home, serial: &str) -> bool {
     let [cert, key] = ["cert.pem", "key.pem"].map(|name| home.path().join(name));
     let mut openssl = Command::new("openssl");
     openssl.args([

@@ -46,7 +46,11 @@ fn start(place: &Place) -> Daemon {
                [[tool]]\nname = \"hidden\"\nbuiltin = \"echo\"\n";
     let run_as = "run_as = \"daemon\"";
     let servers = place.server("a", run_as) + &place.server("b", run_as);
-    place.start(&format!("{listen}{own}{servers}{PROFILES}"))
+    let mine = format!(
+        "[[profile]]\nname = \"mine\"\nservers = [\"a\"]\ntools = [\"a_echo\"]\nallow = [\"user:{}\"]\n",
+        rustix::process::getuid().as_raw()
+    );
+    place.start(&format!("{listen}{own}{servers}{PROFILES}{mine}"))
 }
 
 fn ask(daemon: &Daemon, token: &str, path: &str, method: &str, params: &Value) -> (u16, Value) {
@@ -177,6 +181,26 @@ fn view_of_a_caller_is_checked_beforehand() {
         assert_eq!(view.contains(text), is_there, "{text}: {ran:?}");
     }
     assert!(!view.contains("server b") && !view.contains("profile write"), "{view}");
+    // Single tools of servers, as far as the daemon has met them.
+    let unknown = "the tools of a, b are not known yet";
+    assert!(view.contains(unknown), "{view}");
+    let ran = run(&daemon, &["tools", "--profile", "mine"]);
+    assert!(
+        ran.code == Some(0) && ran.out.contains("a_echo") && !ran.out.contains("a_pid"),
+        "{ran:?}"
+    );
+    let ran = run(&daemon, &["tools", "--profile", "read"]);
+    assert!(ran.code == Some(2) && ran.err.contains("there is no profile"), "{ran:?}");
+    // The server has told its tools by now.
+    ceased_tests::daemon::wait_until("its tools are kept", || {
+        check("token:bob").out.contains("tool a_echo")
+    });
+    let ran = check("token:bob");
+    for (text, is_there) in
+        [("tool a_pid\n", true), ("tool a_die\n", false), ("tools of b are", true)]
+    {
+        assert_eq!(ran.out.contains(text), is_there, "{text}: {ran:?}");
+    }
     let ran = check("token:cid");
     assert!(ran.out.contains("token:cid sees\n  nothing"), "{ran:?}");
     let ran = check("cid");

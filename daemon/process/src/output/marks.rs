@@ -1,44 +1,64 @@
-//! Times of places in a stream, from which its output since a time is found.
+//! Times of the parts of a stream, from which its output since a time is found.
 
 use std::time::{Duration, Instant};
 
-/// Marks of one stream at most; where there are more, every second one goes.
-const MARKS_MAX: usize = 32;
-/// Shortest time between two marks.
+/// Parts of one stream at most; where there are more, two neighbours become one.
+const PARTS_MAX: usize = 48;
+/// Shortest time from the begin of a part to that of the next one.
 const INTERVAL: Duration = Duration::from_millis(250);
 
-/// Places in a stream with the times at which it went on there.
+/// The parts of a stream with their times: the older a part, the longer it is.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
-    marks: Vec<(Instant, u64)>,
-    /// Shortest time between two marks, which doubles as the marks become more.
-    interval: Duration,
+pub(super) struct Marks(Vec<Part>);
+
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// When its first bytes came.
+    first: Instant,
+    /// When its last bytes came.
+    last: Instant,
+    /// Its place in the stream.
+    place: u64,
 }
 
 impl Marks {
     /// Bytes come at a place.
     pub(super) fn note(&mut self, now: Instant, place: u64) {
-        let interval = self.interval.max(INTERVAL);
-        if self.marks.last().is_some_and(|(at, _)| now.saturating_duration_since(*at) < interval) {
+        if let Some(part) = self.0.last_mut()
+            && now.saturating_duration_since(part.first) < INTERVAL
+        {
+            part.last = now;
             return;
         }
-        if self.marks.len() == MARKS_MAX {
-            let mut at = 0;
-            self.marks.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
-            self.interval = interval * 2;
+        self.0.push(Part { first: now, last: now, place });
+        if self.0.len() > PARTS_MAX {
+            self.join(now);
         }
-        self.marks.push((now, place));
     }
 
-    /// The place of the first byte that came since a time, of a stream of this length. Bytes of one
-    /// interval before it may be included.
+    /// Joins the two neighbours that together are shortest for their age.
+    fn join(&mut self, now: Instant) {
+        let length = |pair: &[Part]| match pair {
+            [earlier, later] => {
+                let together = later.last.saturating_duration_since(earlier.first);
+                let age = now.saturating_duration_since(later.last) + INTERVAL;
+                together.as_secs_f64() / age.as_secs_f64()
+            }
+            _ => f64::INFINITY,
+        };
+        let lengths = self.0.windows(2).map(length).enumerate();
+        let shortest = lengths.min_by(|(_, one), (_, other)| one.total_cmp(other));
+        let Some((at, _)) = shortest.filter(|(at, _)| at + 1 < self.0.len()) else { return };
+        let later = self.0.remove(at + 1);
+        if let Some(earlier) = self.0.get_mut(at) {
+            earlier.last = later.last;
+        }
+    }
+
+    /// The place of the first byte that came since a time, of a stream of this length. Earlier bytes
+    /// of the same part are included.
     pub(super) fn since(&self, time: Instant, total: u64) -> u64 {
-        let interval = self.interval.max(INTERVAL);
-        let first = self.marks.iter().find(|(at, _)| *at + interval >= time);
-        first.map_or(total, |(_, place)| *place)
+        self.0.iter().find(|part| part.last >= time).map_or(total, |part| part.place)
     }
 }
 
@@ -54,20 +74,20 @@ mod tests {
         assert_eq!(marks.since(begin, 0), 0);
         marks.note(begin, 0);
         // An hour of silence, then ten bytes a second for a day.
+        let place = |second: u64| (second - 3600) * 10 + 5;
         for second in 3600..90_000 {
-            marks.note(at(second), (second - 3600) * 10 + 5);
+            marks.note(at(second), place(second));
         }
-        let total = 864_005;
-        assert!(marks.marks.len() <= MARKS_MAX);
+        let total = place(90_000);
+        assert!(marks.0.len() <= PARTS_MAX);
         assert_eq!(marks.since(at(100_000), total), total);
         assert_eq!(marks.since(begin, total), 0);
-        let expected = |second: u64| (second - 3600) * 10 + 5;
-        for second in [8000_u64, 20_000, 89_990] {
-            let found = marks.since(at(second), total);
-            assert!(found <= expected(second), "{second}: {found}");
-            assert!(found + 10 * 4 * 4096 > expected(second), "{second}: {found}");
+        assert_eq!(marks.since(at(3000), total), 5, "nothing of the time before the silence");
+        for age in [1, 60, 600, 7200, 50_000] {
+            let found = marks.since(at(90_000 - age), total);
+            assert!(found <= place(90_000 - age), "{age}: {found}");
+            let too_much = place(90_000 - age) - found;
+            assert!(too_much <= (age + 2) * 10, "{age}: {too_much} bytes too much");
         }
-        // Nothing of the time before the silence.
-        assert_eq!(marks.since(at(3000), total), 5);
     }
 }
