@@ -26,7 +26,6 @@ use crate::http::signed::SignedTokens;
 use crate::needed_scopes::NeededScopes;
 use crate::observability::ended::EndedLimits;
 use crate::observability::metrics::Thresholds;
-#[cfg(feature = "tls")]
 use crate::start_error::StartError;
 use crate::store::open::{OnDisk, StoreLocation};
 use ceased_process::{Controller, Isolation, Unenforced};
