@@ -1,6 +1,7 @@
 //! Frames of the agent.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::mem;
 
 use crate::acp::protocol::AcpForm;
@@ -13,7 +14,7 @@ use crate::supervisor::choices::{Choice, Choices};
 use crate::supervisor::effect::Effect;
 use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
-use crate::supervisor::stop::StopInput;
+use crate::supervisor::stop::{Form, StopInput};
 use crate::supervisor::supervision::{Agent, Asked, Preparation, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::{Id, Work};
@@ -123,9 +124,12 @@ impl Supervision {
         let Some(session) = session else { return true };
         let update = params.and_then(|params| member(params.get(), "update")).unwrap_or("{}");
         let kind = text_member(update, "sessionUpdate");
-        self.note_pieces(now, session, kind.as_deref().unwrap_or_default(), update);
+        let told = kind.as_deref().unwrap_or_default();
+        // SUP-05: background work goes on beside a turn that was given up.
+        let is_spared = self.pieces.is_about_background(session, told, update);
+        self.note_pieces(now, session, told, update);
         if self.sessions.is_muted(Some(session)) {
-            return false;
+            return is_spared;
         }
         // The client has the history that an agent replays when it reopens a session.
         if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = &mut self.agent
@@ -183,14 +187,39 @@ impl Supervision {
             }
             return;
         }
-        let ends = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
-        let over: alloc::vec::Vec<Work> = self.works.extract_if(.., ends).collect();
+        let over = self.take_turns(session);
         self.pieces.rest(session);
         for mut work in over {
             self.end_span(&mut work, RequestOutcome::Answered);
             self.end_stop(now, work, StopInput::Answered);
         }
         self.release(now);
+    }
+
+    /// Takes the turns of a session whose prompts were answered when they were inserted.
+    fn take_turns(&mut self, session: &str) -> Vec<Work> {
+        let is_it = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
+        self.works.extract_if(.., is_it).collect()
+    }
+
+    /// An agent has closed a session, perhaps without the end of its turn, which comes before the
+    /// answer. Returns the place of the answered work.
+    fn close_turns(&mut self, now: Instant, at: usize, is_done: bool) -> usize {
+        let Work { number, method, session, .. } = &self.works[at];
+        let closes = is_done && matches!(&**method, "session/close" | "session/delete");
+        let (number, Some(session)) = (*number, session.clone().filter(|_| closes)) else {
+            return at;
+        };
+        for mut work in self.take_turns(&session) {
+            self.say_idle(&work, Some("cancelled"));
+            self.end_span(&mut work, RequestOutcome::Cancelled);
+            self.end_stop(now, work, StopInput::Answered);
+        }
+        // A prompt that waits here was not inserted.
+        for id in self.held.take_prompts(&session).into_iter().filter_map(|held| held.id) {
+            self.out.push(Effect::ToClient(self.cancelled_prompt(&id.token, Form::Request)));
+        }
+        self.works.iter().position(|work| work.number == number).unwrap_or(at)
     }
 
     /// The agent answers a request of the client, or of the supervisor.
@@ -211,6 +240,7 @@ impl Supervision {
         let exact = self.works.iter().position(is_it);
         // A late answer to a request that was answered already goes nowhere.
         let Some(at) = exact.or_else(|| self.works.iter().position(has_digits)) else { return };
+        let at = self.close_turns(now, at, outcome.is_ok());
         self.out.push(match &self.works[at].id {
             Some(own) if exact.is_none() => {
                 let old = texts::token_of(frame, "id").unwrap_or_default();

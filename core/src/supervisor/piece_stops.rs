@@ -12,6 +12,7 @@ use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::pieces::{Piece, PieceChange, PieceState, PieceStop};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::texts;
+use crate::supervisor::work::Work;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 use crate::upstream::rewrite::member;
@@ -46,10 +47,18 @@ impl Supervision {
     /// The agent has reported the end of a piece.
     fn end_piece(&mut self, now: Instant, number: u64) {
         let Some(piece) = self.pieces.get_mut(number) else { return };
-        if let Some(stop) = piece.stop.as_mut().filter(|stop| stop.state == PieceState::Ending) {
-            // The number of ended processes is not known yet.
-            stop.has_ended = true;
-            return;
+        if let Some(stop) = &mut piece.stop {
+            let waits = match stop.state {
+                // The agent has not answered the cancel.
+                PieceState::Told => has_request(&self.works, stop.request.as_ref()),
+                // The number of ended processes is not known yet.
+                PieceState::Ending => true,
+                PieceState::Cleared | PieceState::Over => false,
+            };
+            stop.has_ended |= waits;
+            if waits {
+                return;
+            }
         }
         if let Some(piece) = self.pieces.take(number) {
             self.write_piece_receipt(piece, Proof::Answered);
@@ -99,14 +108,21 @@ impl Supervision {
         true
     }
 
-    /// The agent has answered a request of the client that cancels a piece: a refusal ends the stop.
+    /// The agent has answered a request of the client that cancels a piece: a refusal ends the stop,
+    /// and so does the answer for a piece that has ended.
     pub(super) fn on_piece_answer(&mut self, request: Option<&RequestId>, is_refused: bool) {
         let is_it = |piece: &&mut Piece| {
             let stop = piece.stop.as_ref();
             stop.is_some_and(|stop| request.is_some() && stop.request.as_ref() == request)
         };
-        if let Some(piece) = self.pieces.iter_mut().find(is_it).filter(|_| is_refused) {
+        let Some(piece) = self.pieces.iter_mut().find(is_it) else { return };
+        let (number, told) = (piece.number, piece.stop.as_ref());
+        let is_over = told.is_some_and(|it| it.has_ended && it.state == PieceState::Told);
+        if is_refused {
             piece.stop = None;
+        }
+        if is_over && let Some(piece) = self.pieces.take(number) {
+            self.write_piece_receipt(piece, Proof::Answered);
         }
     }
 
@@ -123,6 +139,10 @@ impl Supervision {
             let Some(piece) = self.pieces.get_mut(number) else { continue };
             let Some(stop) = &mut piece.stop else { continue };
             stop.due = None;
+            if stop.has_ended {
+                self.end_piece_stop(now, number, PieceState::Over, Proof::Answered);
+                continue;
+            }
             match births.filter(|_| !leaves && piece.kind != PieceKind::Other) {
                 Some(births) => {
                     stop.state = PieceState::Ending;
@@ -153,21 +173,22 @@ impl Supervision {
         let (request, has_ended) = (stop.request.clone(), stop.has_ended);
         let receipt = receipt_of(piece, proof);
         self.out.extend(receipt.map(Effect::Receipt));
-        let is_it = |id: &RequestId| Some(id) == request.as_ref();
-        let open =
-            { self.works.iter() }.position(|work| work.id.as_ref().is_some_and(|of| is_it(&of.id)));
-        if let Some(at) = open {
-            let mut work = self.works.swap_remove(at);
-            self.end_span(&mut work, RequestOutcome::Answered);
-            if let Some(id) = work.id {
-                // The answer means that the cancel was accepted, which it is now.
-                self.out.push(Effect::ToClient(texts::result(&id.token, "{}")));
-            }
-        }
+        self.accept_piece_cancel(request.as_ref());
         if has_ended {
             self.pieces.take(number);
         }
         self.release(now);
+    }
+
+    /// Answers the cancel of a piece if the agent has not: it is accepted by now.
+    fn accept_piece_cancel(&mut self, request: Option<&RequestId>) {
+        let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
+        let Some(at) = self.works.iter().position(is_it) else { return };
+        let mut work = self.works.swap_remove(at);
+        self.end_span(&mut work, RequestOutcome::Answered);
+        if let Some(id) = work.id {
+            self.out.push(Effect::ToClient(texts::result(&id.token, "{}")));
+        }
     }
 
     fn write_piece_receipt(&mut self, piece: Piece, proof: Proof) {
@@ -188,6 +209,8 @@ impl Supervision {
             }
         }
         for piece in self.pieces.take_of(Some(session)) {
+            let stop = piece.stop.as_ref();
+            self.accept_piece_cancel(stop.and_then(|stop| stop.request.clone()).as_ref());
             self.write_piece_receipt(piece, Proof::Answered);
         }
     }
@@ -215,6 +238,12 @@ impl Supervision {
             }
         }
     }
+}
+
+/// Whether a request of the client waits for its answer.
+fn has_request(works: &[Work], request: Option<&RequestId>) -> bool {
+    let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
+    request.is_some() && works.iter().any(is_it)
 }
 
 /// The receipt of a piece that is being stopped.

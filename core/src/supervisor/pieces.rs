@@ -229,6 +229,13 @@ impl Pieces {
         self.all.extract_if(.., is_of).collect()
     }
 
+    /// Whether an update of a session is about background work.
+    pub(super) fn is_about_background(&self, session: &str, kind: &str, update: &str) -> bool {
+        let Some(kind) = PieceKind::of_update(kind) else { return false };
+        let Some(id) = text_member(update, kind.id_member()) else { return false };
+        self.all.iter().any(|piece| piece.is_background && piece.is(kind, &id, session))
+    }
+
     /// The processes of one piece; those of a tool call with its terminals.
     pub(super) fn births_of(&self, number: u64, floor: Instant) -> Option<Births> {
         let piece = self.all.iter().find(|piece| piece.number == number)?;
@@ -259,14 +266,16 @@ impl Pieces {
     }
 
     /// The pieces that have processes, in the order of their announcement: a tool call that shows
-    /// terminals has those of the terminals, and those of a cleared piece have ended.
+    /// terminals has those of the terminals, and those of a piece that has ended are gone.
     fn holders(&self) -> impl Iterator<Item = &Piece> {
         let is_live = |piece: &Piece, id: &str| {
             let mut all = self.all.iter();
             all.any(|it| it.is(PieceKind::Terminal, id, &piece.session))
         };
-        let is_cleared =
-            |it: &Piece| it.stop.as_ref().is_some_and(|stop| stop.state == PieceState::Cleared);
+        let is_cleared = |it: &Piece| {
+            let stop = it.stop.as_ref();
+            stop.is_some_and(|stop| stop.state == PieceState::Cleared || stop.has_ended)
+        };
         let has_others = move |it: &Piece| it.terminals.iter().any(|id| is_live(it, id));
         self.all.iter().filter(move |it| !is_cleared(it) && !has_others(it))
     }

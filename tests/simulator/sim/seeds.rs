@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ceased_simulator::agent_walk;
 use ceased_simulator::durable_walk;
+use ceased_simulator::piece_walk;
 use ceased_simulator::sim::fault::Faults;
 use ceased_simulator::sim::mark::Mark;
 use ceased_simulator::sim::{Outcome, Run, run};
@@ -189,4 +190,20 @@ fn one_long_history_succeeds() {
             must(Run { seed, steps, faults: Faults::ALL, validate: 0 }, &AtomicBool::new(false));
         println!("seed {seed}: {} events, {:016x}", outcome.events, outcome.hash);
     }
+}
+
+/// SUP-05, SUP-06: sessions of version 2 whose tool calls, terminals, turns and background work are cancelled
+/// or spared. A process ends only with its own work, and what was cancelled ends.
+#[test]
+fn pieces_of_sessions_agree_with_the_oracle() {
+    let seeds = number("CEASED_SIM_PIECES", 120);
+    let mut walked = piece_walk::Walked::default();
+    for seed in 1..=seeds {
+        eprintln!("seed {seed}: CEASED_SIM_PIECES={seed} runs it last");
+        walked = walked.and(piece_walk::walk(seed, 400));
+    }
+    println!("{walked:?}");
+    let piece_walk::Walked { turns, obeyed, enforced, spared, closed, lost } = walked;
+    let all = [turns, obeyed, enforced, spared, closed, lost];
+    assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }

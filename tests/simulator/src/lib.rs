@@ -9,6 +9,7 @@ pub mod fuzz;
 pub mod model;
 pub mod modern;
 pub mod mutants;
+pub mod piece_walk;
 pub mod rng;
 pub mod schema;
 pub mod sim;
