@@ -126,7 +126,9 @@ impl ResponseReader {
             State::Failed(why) => return Err(why.clone()),
             State::Whole { .. } => {
                 // One byte tells as much as many.
-                self.bytes.extend(bytes.first());
+                if self.bytes.is_empty() {
+                    self.bytes.extend(bytes.first());
+                }
                 return Ok(());
             }
             State::Head if !self.may_end_head(bytes) => {
