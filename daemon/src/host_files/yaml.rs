@@ -85,10 +85,11 @@ impl Reader<'_> {
 
     fn scalar(&self, value: String, style: ScalarStyle, is_bound: bool, at: Range<usize>) -> Node {
         let written = self.text.get(at.clone()).unwrap_or_default();
-        // The parser counts spaces and a comment behind a quoted text as a part of it.
+        // The parser counts spaces behind a text, and a comment behind a quoted one, as a part of it.
         let written = match style {
             ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted => quoted(written),
-            ScalarStyle::Plain | ScalarStyle::Literal | ScalarStyle::Folded => written,
+            ScalarStyle::Plain => written.trim_end(),
+            ScalarStyle::Literal | ScalarStyle::Folded => written,
         };
         let at = at.start..at.start + written.len();
         let is_bound = is_bound || written.contains('\n');
@@ -125,7 +126,10 @@ impl Reader<'_> {
         let is_flow = self.text.get(open.start..).is_some_and(|it| it.starts_with(['[', '{']));
         // A block ends where the next line begins.
         let last = open.nodes.iter().map(|node| node.span.end).max();
-        let end = if is_flow { end } else { last.unwrap_or(open.start) };
+        // The parser counts spaces behind a bracket as a part of it.
+        let written = self.text.get(open.start..end).unwrap_or_default().trim_end();
+        let flow_end = open.start + written.len();
+        let end = if is_flow { flow_end } else { last.unwrap_or(open.start) };
         let span = open.start..end.max(open.start);
         let value = match (open.is_bound, open.is_map) {
             (true, _) => Value::Bound(String::new()),
