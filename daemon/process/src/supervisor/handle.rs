@@ -80,7 +80,10 @@ impl Supervisor {
         }
         let adopts = orphans == Orphans::Adopt;
         if adopts && !matches!(containment, Containment::Groups) {
-            set_child_subreaper(Some(getpid()))?;
+            // Every kernel has it, but not every emulator of another processor.
+            if let Err(error) = set_child_subreaper(Some(getpid())) {
+                tracing::warn!(%error, "orphans of jobs are not adopted by this process");
+            }
         }
         let families = families(&containment, adopts)?;
         limits::note_original();
