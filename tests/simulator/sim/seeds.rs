@@ -193,7 +193,7 @@ fn one_long_history_succeeds() {
 }
 
 /// SUP-05, SUP-06: sessions of version 2 whose tool calls, terminals, turns and background work are cancelled
-/// or spared. A process ends only with its own work, and what was cancelled ends.
+/// or spared. A process ends only with its own work, and each cancelled piece ends.
 #[test]
 fn pieces_of_sessions_agree_with_the_oracle() {
     let seeds = number("CEASED_SIM_PIECES", 120);
