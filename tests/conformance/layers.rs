@@ -226,7 +226,16 @@ fn state_of_the_event_loop_does_not_import_the_loop() {
 
 /// The folders and files at the top of `ceased-process`, lowest first.
 const PROCESS: [&[&str]; 9] = [
-    &["account", "bounds", "ids", "isolation", "limit_hint", "nameless_file", "ready"],
+    &[
+        "account",
+        "bounds",
+        "ids",
+        "isolation",
+        "limit_hint",
+        "nameless_file",
+        "null_device",
+        "ready",
+    ],
     &["sys", "output", "proc"],
     &["launch", "spawn_ways"],
     &["cgroup"],
