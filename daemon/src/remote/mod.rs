@@ -20,7 +20,12 @@ mod resolve;
 mod responses;
 mod stream_state;
 mod streams;
+#[cfg(test)]
+mod tests;
 mod tokens;
+#[cfg(feature = "tls")]
+#[cfg(test)]
+mod walk;
 
 pub(crate) use bearer::Bearer;
 pub(crate) use endpoint::{Bearers, Endpoint, Protocol};

@@ -66,8 +66,10 @@ impl Remote {
             }
             Kind::Call { .. } | Kind::Cancel { .. } | Kind::Initialized | Kind::Notice => {}
         }
-        // The request is with the server: its cancel may follow.
-        self.release_cancels_of(slot, now);
+        if is_good {
+            // The request is with the server: its cancel may follow.
+            self.release_cancels_of(slot, now);
+        }
     }
 
     fn take_part(&mut self, slot: SlotId, part: Part, now: Instant) {
@@ -142,8 +144,11 @@ impl Remote {
             return self.redirect(slot, message, redirects, now);
         }
         let Some(message) = self.keep_refused(slot, message, now) else { return };
-        let Some(state) = self.slots.get(&slot) else { return };
         let is_refused = matches!(status, 400..=499) && self.names_lost_session(slot);
+        if let (400..=499, Kind::Call { id, .. }) = (status, message.kind) {
+            self.drop_refused_cancel(slot, id);
+        }
+        let Some(state) = self.slots.get(&slot) else { return };
         match message.kind {
             Kind::Call { id, .. } => match status {
                 200..=299 if self.sse.is_on() => {
@@ -173,6 +178,14 @@ impl Remote {
         }
         if is_refused {
             self.lose_session();
+        }
+    }
+
+    /// The server has not begun a call, so that it knows none to cancel (REM-02).
+    fn drop_refused_cancel(&mut self, slot: SlotId, call: u64) {
+        if self.slots.get(&slot).is_some_and(|state| state.is_cancelled) {
+            self.drop_cancels_of(call);
+            self.tell_fate(call, CancelFate::Unsent);
         }
     }
 
@@ -240,8 +253,13 @@ impl Remote {
         let location = state.client.head().and_then(|head| head.header("location"));
         let location = location.unwrap_or_default().to_owned();
         let keeps_method = matches!(state.status(), 307 | 308);
+        let is_cancelled = state.is_cancelled;
         let target = self.same_origin(&location).filter(|_| keeps_method);
         match (target, message.kind) {
+            (Some(target), Kind::Call { id, .. }) if is_cancelled => {
+                self.target = target;
+                self.drop_refused_cancel(slot, id);
+            }
             (Some(target), _) if redirects < REDIRECTS_MAX => {
                 self.target = target;
                 let slot = self.open_slot(now);

@@ -60,6 +60,8 @@ impl Remote {
                 self.tell_fate(id, CancelFate::Unsent);
             }
             Kind::Call { .. } | Kind::Cancel { .. } | Kind::Initialized | Kind::Notice => {
+                // It is sent before those that rest on it.
+                self.is_held &= message.kind != Kind::Initialized;
                 self.waiting.push_front(Outgoing { is_repeated: true, ..message });
             }
         }
