@@ -52,6 +52,7 @@ mod fleet;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod fuzzing;
+mod header_lines;
 #[cfg(feature = "cli")]
 mod host_files;
 mod http;

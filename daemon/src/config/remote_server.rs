@@ -9,6 +9,7 @@ use ceased_transports::http::client::{Url, check_header};
 use super::error::ConfigError;
 use super::oauth::{Pem, TlsFiles};
 use super::variables::Variables;
+use crate::header_lines::header_lines;
 use crate::owned_file::{self, Secrecy, Unfit};
 use crate::remote::Protocol;
 
@@ -103,15 +104,11 @@ impl RemoteServer {
     pub(super) fn read_files(&mut self) -> Result<(), ConfigError> {
         let mut secrets = Vec::new();
         if let Some(path) = &self.headers_file {
-            for line in secret_text(path, "headers_file")?.lines().map(str::trim) {
-                if line.is_empty() || line.starts_with('#') {
-                    continue;
-                }
-                let Some((name, value)) = line.split_once(':') else {
-                    let what = "a line of the `headers_file` has no colon".to_owned();
-                    return Err(ConfigError::of_file(path, what, "write `Name: value` lines"));
-                };
-                let header = (name.trim().to_owned(), value.trim().to_owned());
+            let lines = header_lines(&secret_text(path, "headers_file")?).map_err(|why| {
+                let what = format!("cannot use the `headers_file`: {why}");
+                ConfigError::of_file(path, what, "write `Name: value` lines")
+            })?;
+            for header in lines {
                 secrets.push(fit(path, "headers_file", header)?);
             }
         }

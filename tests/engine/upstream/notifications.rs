@@ -2,7 +2,7 @@
 
 use ceased_core::ids::InstanceId;
 use ceased_core::policy::allow::Allow;
-use ceased_core::upstream::interface::UpstreamAction;
+use ceased_core::upstream::interface::{RemoteNews, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_core::{ConnId, Event, Identity, Rights, Settings};
 use serde_json::{Value, json};
@@ -115,6 +115,28 @@ fn subscription_survives_its_instance() {
     assert_eq!(kit.one(client)["params"]["uri"], "x://a");
     kit.feed(Event::Closed { conn: client });
     assert!(matches!(kit.want(), UpstreamAction::End { .. }));
+}
+
+/// REM-04: the session behind a forgotten one is subscribed again, at the log level of before.
+#[test]
+fn forgotten_session_is_subscribed_again() {
+    let of = UpstreamServer { is_remote: true, ..UpstreamServer::new("s") };
+    let (mut kit, client, upstream, instance) = ready(of);
+    subscribe(&mut kit, client, upstream, "x://a");
+    kit.send(client, &request(2, "logging/setLevel", &json!({"level": "debug"})));
+    kit.read(upstream);
+    kit.read(client);
+    let news = RemoteNews::SessionLost;
+    kit.feed(Event::Upstream(UpstreamEvent::Remote { instance, news }));
+    kit.ended(instance, "", "");
+    let again = kit.starts().remove(0);
+    let upstream = kit.started(again);
+    kit.settle(upstream, &whole(), &[tool("work")]);
+    let asked = |method: &str| {
+        kit.early.iter().find(|it| it["method"] == method).map(|it| it["params"].clone())
+    };
+    assert_eq!(asked("resources/subscribe"), Some(json!({"uri": "x://a"})));
+    assert_eq!(asked("logging/setLevel"), Some(json!({"level": "debug"})));
 }
 
 /// The level of a shared instance is the lowest asked; each client gets only its level.

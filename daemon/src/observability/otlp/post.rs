@@ -2,9 +2,8 @@
 
 use std::time::Instant;
 
-use ceased_transports::http::client::check_header;
-
 use crate::config::Otlp;
+use crate::header_lines::header_lines;
 use crate::owned_file::{self, Secrecy};
 use ceased_client::web::{Fetch, HttpServer};
 
@@ -34,7 +33,7 @@ impl Collector {
             let bytes = owned_file::read(path, Secrecy::Secret, FILE_BYTES_MAX)
                 .map_err(|why| failed(why.to_string()))?;
             let text = String::from_utf8(bytes).map_err(|_| failed("it is no UTF-8".into()))?;
-            headers.extend(headers_of(&text).map_err(failed)?);
+            headers.extend(header_lines(&text).map_err(failed)?);
         }
         Ok(Self { server, headers })
     }
@@ -64,19 +63,6 @@ fn url_of(endpoint: &str) -> String {
     }
 }
 
-/// Lines `Name: value`; empty lines and those that begin with `#` are skipped.
-fn headers_of(text: &str) -> Result<Vec<(String, String)>, String> {
-    let lines = (1..).zip(text.lines().map(str::trim));
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let read = |(number, line): (usize, &str)| {
-        let (name, value) = line.split_once(':').ok_or(format!("line {number} has no colon"))?;
-        let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().to_owned());
-        check_header(&name, &value).map_err(|why| format!("line {number}: {why}"))?;
-        Ok((name, value))
-    };
-    lines.map(read).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,14 +78,5 @@ mod tests {
         ] {
             assert_eq!(url_of(endpoint), url);
         }
-    }
-
-    #[test]
-    fn files_of_headers_are_read_strictly() {
-        let text = "# a comment\n\nAuthorization: Bearer a:b\n x-scope :  1 \n";
-        let headers = headers_of(text).unwrap();
-        let told = [("authorization", "Bearer a:b"), ("x-scope", "1")];
-        assert_eq!(headers, told.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(headers_of("none").is_err() && headers_of("a b: 1").is_err());
     }
 }

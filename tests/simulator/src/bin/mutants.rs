@@ -40,12 +40,14 @@ enum Suite {
     Process,
     /// The daemon's own tests of the identity of peers, and of links of the view.
     Peers,
+    /// The daemon's own tests of servers by URL, with their walk.
+    Remotes,
     /// A module of the tests of the engine.
     Target(&'static str),
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 41] = [
+const SUITES: [Suite; 42] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
@@ -87,6 +89,7 @@ const SUITES: [Suite; 41] = [
     Suite::Target("durable_interleavings"),
     Suite::Process,
     Suite::Peers,
+    Suite::Remotes,
 ];
 
 impl Suite {
@@ -98,6 +101,7 @@ impl Suite {
             Self::Core => "core",
             Self::Process => "process",
             Self::Peers => "peers",
+            Self::Remotes => "remotes",
             Self::Target(name) => name,
         }
     }
@@ -110,7 +114,7 @@ impl Suite {
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
             Self::Process => vec!["test", "-p", "ceased-process", "--lib", "--no-run"],
-            Self::Peers => vec!["test", "-p", "ceased", "--lib", "--no-run"],
+            Self::Peers | Self::Remotes => vec!["test", "-p", "ceased", "--lib", "--no-run"],
             Self::Target(_) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", "--no-run"],
         }
     }
@@ -127,6 +131,7 @@ impl Suite {
             Self::Core => vec!["test", "-p", "ceased-core", "--lib"],
             Self::Process => vec!["test", "-p", "ceased-process", "--lib"],
             Self::Peers => vec!["test", "-p", "ceased", "--lib", "--", "peer_identity", "passes"],
+            Self::Remotes => vec!["test", "-p", "ceased", "--lib", "--", "remote::"],
             Self::Target(name) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", name],
         }
     }
@@ -315,7 +320,7 @@ const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
     list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
     core,\n`sim-upstreams` the simulator with servers behind the engine, `sim-agents` that with agents \
     between\nthe engine and its clients, `process` the tests inside the package that \
-    runs commands, `peers` those of\nthe daemon for the identity of peers.\n\n\
+    runs commands, `peers` those of\nthe daemon for the identity of peers, `remotes` those for servers by URL.\n\n\
     | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {
