@@ -345,6 +345,7 @@ fn fill(state: &Path, tasks: usize) {
         ttl,
         expires: now + ttl,
         outcome: RecordedOutcome::Here(Ok(Json::written(result.to_string()))),
+        asks: None,
     };
     let writes: Vec<StoreWrite> =
         (1..=tasks).map(|position| StoreWrite::Put(record(position))).collect();

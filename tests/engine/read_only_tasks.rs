@@ -63,6 +63,9 @@ fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
         StoreWrite::Cancel(_)
         | StoreWrite::Watch(_)
         | StoreWrite::Unwatch(_)
+        | StoreWrite::Change(_)
+        | StoreWrite::Input { .. }
+        | StoreWrite::Taken(_)
         | StoreWrite::Retire => ("shared", String::new()),
     };
     store.waiting.iter().map(|(_, write)| kind(write)).collect()

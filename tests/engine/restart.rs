@@ -187,6 +187,7 @@ fn record(number: u128, expires: u64) -> TaskRecord {
         ttl: 100 * SECOND,
         expires: Wall::from_millis(expires),
         outcome: RecordedOutcome::Here(Ok(raw_json(r#"{"content":[]}"#).into())),
+        asks: None,
     }
 }
 

@@ -5,11 +5,11 @@ use ceased_core::ids::{ConnId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
-use ceased_core::tasks::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord};
+use ceased_core::tasks::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord, Unstored};
 use ceased_core::tasks::shared::{Found, SharedEvent, SharedLimit, Verdict, Wanted};
 use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
-use ceased_simulator::modern::request;
+use ceased_simulator::modern::{TASKS, able, request, tasks};
 use ceased_simulator::tools;
 use ceased_simulator::trace::Input;
 use ceased_simulator::world::{NEWEST, Rigged, World};
@@ -24,6 +24,8 @@ const ME: Identity = Identity::User(1000);
 #[derive(Default)]
 struct Table {
     records: BTreeMap<TaskId, TaskRecord>,
+    /// Answers for engines that run the tasks.
+    inputs: Vec<(TaskId, Box<str>)>,
 }
 
 impl Table {
@@ -50,7 +52,7 @@ impl Table {
                 self.records.insert(record.id, record);
                 Some(Verdict::Stored { stamp })
             }
-            StoreWrite::Put(record) | StoreWrite::Cancel(record) => {
+            StoreWrite::Change(record) | StoreWrite::Put(record) | StoreWrite::Cancel(record) => {
                 let Some(found) = self.records.get_mut(&record.id) else {
                     return Some(Verdict::Gone);
                 };
@@ -68,7 +70,12 @@ impl Table {
             StoreWrite::Probe
             | StoreWrite::Watch(_)
             | StoreWrite::Unwatch(_)
+            | StoreWrite::Taken(_)
             | StoreWrite::Retire => None,
+            StoreWrite::Input { task, responses, .. } => {
+                self.inputs.push((task, responses));
+                None
+            }
         }
     }
 
@@ -77,14 +84,20 @@ impl Table {
         let lookups: Vec<_> = w.lookups.drain(..).collect();
         for lookup in &lookups {
             let own = |record: &&TaskRecord| record.owner == lookup.viewer;
-            let records = match lookup.wanted {
+            let records = match &lookup.wanted {
                 Wanted::Task { task, .. } => {
-                    self.records.get(&task).filter(own).into_iter().collect()
+                    self.records.get(task).filter(own).into_iter().collect()
+                }
+                Wanted::Tasks(tasks) => {
+                    tasks.iter().filter_map(|task| self.records.get(task)).filter(own).collect()
                 }
                 Wanted::Page { after, size } => {
                     let mut own: Vec<&TaskRecord> = self.records.values().filter(own).collect();
                     own.sort_by_key(|record| record.position);
-                    own.into_iter().filter(|it| it.position > after).take(size).collect::<Vec<_>>()
+                    own.into_iter()
+                        .filter(|it| it.position > *after)
+                        .take(*size)
+                        .collect::<Vec<_>>()
                 }
             };
             let found = Found::Records(records.into_iter().cloned().collect());
@@ -344,6 +357,138 @@ fn retired_engine_takes_no_further_work() {
     assert!(w.steps(job).is_empty() && w.has_work());
     w.done(job, "made");
     table.commit(&mut w);
+    assert_eq!(w.next(c)["params"]["status"], "completed");
     assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "completed");
     assert!(!w.has_work());
+}
+
+/// A client of 2026-07-28 that answers questions.
+fn capable(params: Value) -> Value {
+    able(&json!({"extensions": {TASKS: {}}, "elicitation": {}}), params)
+}
+
+/// FLT-02: a question of a task is told once the table has it, by every engine.
+#[test]
+fn questions_are_those_of_the_table() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.asked(job, 1, "elicitation/create");
+    w.silent(c);
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "working");
+    table.commit(&mut w);
+    assert_eq!(w.next(c)["params"]["status"], "input_required");
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &task)["result"]["status"], "input_required");
+    let record = table.records.values().next().expect("a record");
+    let asks: Value =
+        serde_json::from_str(record.asks.as_deref().expect("questions")).expect("JSON");
+    assert_eq!(asks["1"]["params"]["message"], "name?");
+    let (number, id) = (9, record.id);
+    let responses: Box<str> = r#"{"1":{"action":"accept"},"2":{}}"#.into();
+    for _ in 0..2 {
+        let responses = responses.clone();
+        w.feed(Input::Shared(SharedEvent::Input { number, task: id, responses }));
+    }
+    assert_eq!(w.told.len(), 1, "an answer that is handed in twice is taken once");
+    let taken = |(_, write): &(Seq, StoreWrite)| matches!(write, StoreWrite::Taken(9));
+    assert!(w.stored.iter().any(taken));
+    table.commit(&mut w);
+    assert_eq!(w.next(c)["params"]["status"], "working");
+    assert_eq!(table.records[&id].asks, None);
+}
+
+/// A question that the table could not be told of is told when it answers again.
+#[test]
+fn question_outlasts_an_outage_of_the_table() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.asked(job, 1, "elicitation/create");
+    let (seq, _) = w.stored.remove(0);
+    w.feed(Input::Unstored(seq, Unstored::Broken));
+    w.advance(Duration::from_secs(60));
+    table.commit(&mut w);
+    assert_eq!(w.next(c)["params"]["status"], "input_required");
+    table.commit(&mut w);
+    let record = table.records.values().next().expect("a record");
+    assert_eq!(record.status, Status::InputRequired);
+    w.done(job, "made");
+    table.commit(&mut w);
+    assert_eq!(table.records.values().next().map(|it| it.status), Some(Status::Completed));
+}
+
+/// EXT-05: questions of a task elsewhere are shown, and their answers acknowledged once the table has them.
+#[test]
+fn task_of_another_engine_gets_its_answers() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::InputRequired);
+    let form = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
+    let form = json!({"method": "elicitation/create", "params": form});
+    let asks = json!({"q": form, "r": {"method": "roots/list"}}).to_string();
+    table.records.get_mut(&id).expect("it").asks = Some(asks.into());
+    let c = w.connect(ME);
+    let name = json!({"taskId": id.to_string()});
+    w.send(c, &request(json!(1), "tasks/get", capable(name.clone())));
+    table.answer(&mut w);
+    let requests = w.next(c)["result"]["inputRequests"].clone();
+    assert_eq!(requests, json!({"q": form}));
+    let answers = json!({"taskId": id.to_string(), "inputResponses": {"q": {"action": "accept"}}});
+    w.send(c, &request(json!(2), "tasks/update", capable(answers.clone())));
+    table.answer(&mut w);
+    w.silent(c);
+    table.commit(&mut w);
+    assert_eq!(w.next(c)["result"]["resultType"], "complete");
+    assert_eq!(table.inputs, [(id, r#"{"q":{"action":"accept"}}"#.into())]);
+    w.send(c, &request(json!(3), "tasks/update", capable(answers)));
+    table.answer(&mut w);
+    let (seq, _) = w.stored.remove(0);
+    w.feed(Input::Unstored(seq, Unstored::Broken));
+    assert_eq!(w.next(c)["error"]["code"], -31006);
+}
+
+/// MOD-08: a subscription is told of a task elsewhere, which is watched while it lasts.
+#[test]
+fn subscription_hears_of_a_task_elsewhere() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::Working);
+    let c = w.connect(ME);
+    let unknown = TaskId::new(Uuid::from_u128(77));
+    let wanted = json!({"notifications": {"taskIds": [id.to_string(), unknown.to_string()]}});
+    w.send(c, &request(json!("l"), "subscriptions/listen", tasks(wanted)));
+    w.silent(c);
+    assert_eq!(table.answer(&mut w), 1);
+    let granted = &w.next(c)["params"]["notifications"]["taskIds"];
+    assert_eq!(granted, &json!([id.to_string()]));
+    let watches =
+        |(_, write): &(Seq, StoreWrite)| matches!(write, StoreWrite::Watch(of) if *of == id);
+    assert!(w.stored.iter().any(watches));
+    table.commit(&mut w);
+    let mut record = table.records[&id].clone();
+    record.status = Status::InputRequired;
+    w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record.clone()) }));
+    assert_eq!(w.next(c)["params"]["status"], "input_required");
+    (record.status, record.outcome) = (Status::Cancelled, cancelled());
+    w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
+    assert_eq!(w.next(c)["params"]["status"], "cancelled");
+}
+
+/// FLT-01: a write that fails after the table has told another end removes no record.
+#[test]
+fn failed_write_of_an_overtaken_end_removes_nothing() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.done(job, "made");
+    let (seq, _) = w.stored.remove(0);
+    let record = table.records.values_mut().next().expect("a record");
+    (record.status, record.outcome) = (Status::Cancelled, cancelled());
+    let record = Box::new(record.clone());
+    w.feed(Input::Shared(SharedEvent::Changed { record }));
+    w.feed(Input::Unstored(seq, Unstored::Broken));
+    w.advance(Duration::from_secs(60));
+    table.commit(&mut w);
+    assert_eq!(table.records.len(), 1);
 }

@@ -38,6 +38,7 @@ pub(crate) fn working(number: u64) -> TaskRecord {
         ttl: Duration::from_nanos(1_500_000 + number),
         expires: Wall::from_millis(u64::MAX - number),
         outcome: RecordedOutcome::Open,
+        asks: None,
     }
 }
 

@@ -103,6 +103,8 @@ pub(crate) enum TaskMethod {
     Detailed(PeerCapabilities),
     /// `tasks/update`.
     Update,
+    /// `subscriptions/listen` that names tasks.
+    Listen,
 }
 
 impl TaskMethod {
@@ -125,6 +127,7 @@ impl TaskMethod {
             Self::List => "tasks/list",
             Self::Cancel => "tasks/cancel",
             Self::Update => "tasks/update",
+            Self::Listen => "subscriptions/listen",
         }
     }
 
@@ -132,7 +135,7 @@ impl TaskMethod {
     pub(crate) const fn needs_outcome(self) -> bool {
         match self {
             Self::Result | Self::Detailed(_) => true,
-            Self::Get | Self::List | Self::Cancel | Self::Update => false,
+            Self::Get | Self::List | Self::Cancel | Self::Update | Self::Listen => false,
         }
     }
 }

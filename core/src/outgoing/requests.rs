@@ -88,10 +88,8 @@ impl Engine {
             (None, task, _) => {
                 job.asks.insert(ask, PendingOutgoing::Waiting(request));
                 self.jobs.note_questions(id);
-                if let Some(task) = task
-                    && !self.change_task(task, Change::InputNeeded)
-                {
-                    self.tell_of_task(task);
+                if let Some(task) = task {
+                    self.note_questions_of(task, Change::InputNeeded);
                 }
                 self.put_questions(id, Answer::Refused);
             }

@@ -23,7 +23,6 @@ use crate::json::writer::Writer;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::rpc::error::ErrorObject;
-use crate::tasks::task::Change;
 
 impl Engine {
     /// Hands a job the answer to its question.
@@ -135,18 +134,6 @@ impl Engine {
             self.tell(caller, to_nobody(refusal.unwrap_or(Refusal::NoConnection)));
         }
     }
-
-    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
-    /// changed anything. A task that is not visible yet stays as it begins (TSK-09).
-    pub(crate) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
-        if !self.tasks.is_visible(id) {
-            return false;
-        }
-        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
-        let creator = task.creator;
-        self.announce(creator, id);
-        true
-    }
 }
 
 impl Jobs {
@@ -169,11 +156,23 @@ fn key_of(ask: AskId, question: &OutgoingRequest) -> String {
     }
 }
 
+/// Writes an object of all questions of a job that any client may answer.
+pub(crate) fn write_all(json: &mut Writer<'_>, job: &Job) {
+    let wanted = job.questions().filter(|(_, question)| question.task.is_none());
+    write_questions(json, wanted);
+}
+
 /// Writes an object of the questions of a job that the client can answer.
 pub(crate) fn write(json: &mut Writer<'_>, job: &Job, peer: &PeerCapabilities) {
     let answers =
         |question: &OutgoingRequest| question.task.is_none() && peer.answers(&question.method);
-    let wanted = job.questions().filter(|(_, question)| answers(question));
+    write_questions(json, job.questions().filter(|(_, question)| answers(question)));
+}
+
+fn write_questions<'a>(
+    json: &mut Writer<'_>,
+    wanted: impl Iterator<Item = (AskId, &'a OutgoingRequest)>,
+) {
     json.raw("{");
     for (position, (ask, question)) in wanted.enumerate() {
         json.raw(if position == 0 { "" } else { "," }).string(&key_of(ask, question)).raw(":{");

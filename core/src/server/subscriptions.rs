@@ -48,6 +48,11 @@ impl Engine {
             Ok(wanted) => wanted,
             Err(error) => return self.outbox.fail(reply, &error),
         };
+        let reply = match self.tasks.is_shared() {
+            true => self.lookups.before_listening(&mut self.outbox, reply, named.as_ref(), params),
+            false => Some(reply),
+        };
+        let Some(reply) = reply else { return };
         // Before servers are waited for: they keep none of so many.
         if let Some((max, what)) = self.too_many_watches(reply.conn, uris.as_ref()) {
             return self.outbox.refuse(reply, "subscriptions_per_connection", max, what);

@@ -201,7 +201,9 @@ impl Engine {
         let Some((mut task, _)) = self.tasks.remove(id) else { return };
         self.timers.disarm(&mut task.timer, Timer::Task(id));
         self.tasks.writes_mut().forgive(id);
-        self.lookups.awaited.remove(&id);
+        if self.lookups.awaited.remove(&id) == Some(true) {
+            self.tell_table(StoreWrite::Unwatch(id));
+        }
         let aside = task.aside.take();
         self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
         self.forget_topic(id, aside.listeners);

@@ -61,6 +61,8 @@ pub struct TaskRecord {
     pub expires: Wall,
     /// Its outcome: present, in one of two forms, exactly when the status is terminal.
     pub outcome: RecordedOutcome,
+    /// Its open questions by their keys, a JSON object, where several engines share its table.
+    pub asks: Option<Box<str>>,
 }
 
 impl TaskRecord {
@@ -80,10 +82,16 @@ impl StoreWrite {
     #[must_use]
     pub const fn record(&self) -> Option<&TaskRecord> {
         match self {
-            Self::New(record) | Self::Put(record) | Self::Cancel(record) => Some(record),
-            Self::Delete(_) | Self::Probe | Self::Watch(_) | Self::Unwatch(_) | Self::Retire => {
-                None
+            Self::New(record) | Self::Put(record) | Self::Change(record) | Self::Cancel(record) => {
+                Some(record)
             }
+            Self::Delete(_)
+            | Self::Probe
+            | Self::Watch(_)
+            | Self::Unwatch(_)
+            | Self::Input { .. }
+            | Self::Taken(_)
+            | Self::Retire => None,
         }
     }
 }
@@ -138,12 +146,25 @@ pub enum StoreWrite {
     /// Nothing changes: would a new task be taken? Asked of a store that has failed.
     Probe,
     /// A task that another engine runs gets this end, unless it has one. With
-    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone, as the next three.
+    /// [`TaskPolicy::shared`](crate::limits::TaskPolicy::shared) alone, as the following ones.
     Cancel(TaskRecord),
     /// A request here waits for a task that another engine runs.
     Watch(TaskId),
     /// None does any more.
     Unwatch(TaskId),
+    /// A task of this engine waits for input, or works on.
+    Change(TaskRecord),
+    /// Answers to questions of a task that another engine runs.
+    Input {
+        /// The task.
+        task: TaskId,
+        /// Its owner.
+        owner: Identity,
+        /// `inputResponses`: the JSON text of an object.
+        responses: Box<str>,
+    },
+    /// Answers with this number were taken.
+    Taken(i64),
     /// This engine takes no further work, which the others are shown.
     Retire,
 }

@@ -1,7 +1,12 @@
 //! The tasks extension: the same tasks as everywhere, in the form of
 //! `io.modelcontextprotocol/tasks` (EXT-02, EXT-07).
 
+use alloc::borrow::Cow;
+use alloc::collections::BTreeMap;
 use core::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::ids::TaskId;
 use crate::jobs::Jobs;
@@ -31,8 +36,9 @@ impl Tasks {
         match (task.view().status, task.outcome()) {
             (Status::InputRequired, _) => {
                 json.raw(",\"inputRequests\":");
-                if let Some(job) = task.job.and_then(|job| jobs.get(job)) {
-                    inputs::write(json, job, peer);
+                match task.job.and_then(|job| jobs.get(job)) {
+                    Some(job) => inputs::write(json, job, peer),
+                    None => write_recorded(json, task.recorded_asks(), peer),
                 }
                 json
             }
@@ -74,4 +80,30 @@ fn status(task: &Task) -> Status {
         (Status::Failed, RecordedOutcome::Here(Ok(_))) => Status::Completed,
         (status, _) => status,
     }
+}
+
+/// A question in the record of a task.
+#[derive(Deserialize)]
+struct Question<'a> {
+    #[serde(borrow)]
+    method: Cow<'a, str>,
+    #[serde(borrow)]
+    params: Option<&'a RawValue>,
+}
+
+/// Writes an object of the questions in a record that the client can answer.
+fn write_recorded(json: &mut Writer<'_>, asks: Option<&str>, peer: &PeerCapabilities) {
+    let asks: BTreeMap<Cow<'_, str>, Question<'_>> =
+        asks.and_then(|asks| serde_json::from_str(asks).ok()).unwrap_or_default();
+    json.raw("{");
+    let answerable = asks.iter().filter(|(_, question)| peer.answers(&question.method));
+    for (position, (key, question)) in answerable.enumerate() {
+        json.raw(if position == 0 { "" } else { "," }).string(key).raw(":{");
+        json.member("method", &question.method);
+        if let Some(params) = question.params {
+            json.raw(",\"params\":").raw(params.get());
+        }
+        json.raw("}");
+    }
+    json.raw("}");
 }

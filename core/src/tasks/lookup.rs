@@ -3,11 +3,9 @@
 //! An answer about a task is made of a look at the table that began after its request arrived, also
 //! where the task runs here (FLT-02). Without such a table requests are answered in the same call.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::action::Action;
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::identity::Identity;
@@ -17,10 +15,11 @@ use crate::outbox::requests::{Asked, Reply, Settled, TaskMethod, Work};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Members, Params};
+use crate::server::inputs;
 use crate::tasks::creation::not_created;
-use crate::tasks::durable::{Seq, TaskRecord, Unstored};
+use crate::tasks::durable::{Seq, StoreWrite, TaskRecord, Unstored};
 use crate::tasks::persistence::untold;
-use crate::tasks::shared::{Found, Lookup, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
+use crate::tasks::shared::{Found, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
 use crate::tasks::status::{Change, Status};
 use crate::tasks::task::{Page, Task};
 use crate::time::Instant;
@@ -39,7 +38,7 @@ impl Engine {
         if self.tasks.is_shared()
             && let Some(wanted) = self.wanted(&reply, method, params)
         {
-            return self.look_up(reply, method, params, wanted);
+            return self.lookups.ask(&mut self.outbox, reply, method, params, wanted);
         }
         self.answer_about_tasks(reply, method, params);
     }
@@ -69,33 +68,20 @@ impl Engine {
         (*viewer != Identity::Anonymous).then_some(Wanted::Page { after, size })
     }
 
-    fn look_up(
-        &mut self,
-        reply: Reply,
-        method: TaskMethod,
-        params: Option<&Params<'_>>,
-        wanted: Wanted,
-    ) {
-        if self.outbox.is_full(reply.conn) {
-            return self.outbox.refuse_inflight(reply);
-        }
-        let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
-        let lookup = self.lookups.number((reply.conn, reply.id.clone()));
-        let viewer = connection.identity.clone();
-        let params = params.map(|params| params.get().into());
-        let asked = Box::new(Asked { lookup, method, params });
-        connection.requests.open(reply, Work::Lookup(asked));
-        self.outbox.push(Action::LookUp(Box::new(Lookup { id: lookup, viewer, wanted })));
-    }
-
     /// News of the table.
     pub(crate) fn on_shared(&mut self, event: SharedEvent) {
         match event {
-            SharedEvent::Joined { cursor_key } => self.tasks.seal_cursors_with(cursor_key),
+            SharedEvent::Joined { cursor_key } => {
+                self.tasks.seal_cursors_with(cursor_key);
+                self.watch_again();
+            }
             SharedEvent::Renewed { until } => self.renew(until),
             SharedEvent::Fenced => self.lose_tasks(),
             SharedEvent::Verdict { seq, verdict } => self.on_verdict(seq, verdict),
             SharedEvent::Found { lookup, found } => self.on_found(lookup, found),
+            SharedEvent::Input { number, task, responses } => {
+                self.on_input(number, task, &responses);
+            }
             SharedEvent::Changed { record } => {
                 let id = record.id;
                 if self.tasks.contains(id) {
@@ -132,13 +118,37 @@ impl Engine {
                     members.read(text, 0, self.settings.limits.depth_max);
                     Params::seen(Raw::checked(text), &members)
                 });
-                self.answer_about_tasks(reply, method, params.as_ref());
+                self.lookups.is_answering = true;
+                match method {
+                    TaskMethod::Listen => {
+                        self.listen_after(reply, params.as_ref().map_or("{}", Params::get));
+                    }
+                    TaskMethod::Get
+                    | TaskMethod::Result
+                    | TaskMethod::List
+                    | TaskMethod::Cancel
+                    | TaskMethod::Detailed(_)
+                    | TaskMethod::Update => self.answer_about_tasks(reply, method, params.as_ref()),
+                }
+                self.lookups.is_answering = false;
                 for id in core::mem::take(&mut self.lookups.held) {
                     self.part(id);
                 }
             }
         }
         self.outbox.close_if_finished(conn);
+    }
+
+    /// Takes answers that a peer of another engine gave.
+    fn on_input(&mut self, number: i64, id: TaskId, responses: &str) {
+        self.tell_table(StoreWrite::Taken(number));
+        let job = self.tasks.get(id).filter(|task| !task.is_visiting()).and_then(|task| task.job);
+        let open = self.jobs.open_questions(job);
+        if let (Some(job), Ok(responses)) =
+            (job, inputs::read(Some(Raw::checked(responses)), &open))
+        {
+            self.take_responses(job, &responses);
+        }
     }
 
     fn page_of(&self, conn: ConnId, records: &[TaskRecord]) -> Page {
@@ -159,6 +169,7 @@ impl Engine {
             return;
         }
         if !record.status.is_terminal() {
+            self.tasks.meet_own(&record);
             if self.tasks.visit_again(record) {
                 self.announce(None, id);
             }

@@ -11,7 +11,7 @@ use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::limits::OnTtl;
-use crate::outbox::requests::{Reply, TaskMethod, TaskView};
+use crate::outbox::requests::{Asked, Reply, TaskMethod, TaskView, Work};
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::reason::StopReason;
@@ -20,7 +20,7 @@ use crate::rpc::error::code;
 use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::tasks::audit_events::note_job_cancelled;
-use crate::tasks::durable::{TaskOutcome, Unstored};
+use crate::tasks::durable::{StoreWrite, TaskOutcome, Unstored};
 use crate::tasks::persistence::untold;
 use crate::tasks::task::{Aside, Change, Task};
 
@@ -86,6 +86,8 @@ impl Engine {
             TaskMethod::Cancel => self.cancel_task(reply, params),
             TaskMethod::Detailed(peer) => self.get_detailed_task(reply, params, peer),
             TaskMethod::Update => self.update_task(reply, params),
+            // Handed to the subscriptions before.
+            TaskMethod::Listen => self.outbox.forget(reply),
         }
     }
 
@@ -170,6 +172,8 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.outbox.fail(reply, &error),
         };
+        let visits =
+            self.tasks.get(id).is_some_and(|it| it.is_visiting() && !it.status().is_terminal());
         let job = self.tasks.get(id).and_then(|task| task.job);
         let open = self.jobs.open_questions(job);
         let given = params::any_members(params).input_responses;
@@ -177,6 +181,7 @@ impl Engine {
             .and_then(|given| inputs::read(Some(given), &open));
         match responses {
             Err(error) => self.outbox.fail(reply, &error),
+            Ok(_) if visits => self.send_inputs(reply, id, given),
             Ok(responses) => {
                 if let Some(job) = job {
                     self.take_responses(job, &responses);
@@ -274,6 +279,59 @@ impl Engine {
             self.timers.arm(&mut task.timer, Timer::Task(id), end);
         }
         self.store_end(id, before);
+    }
+
+    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
+    /// changed anything. A task that is not visible yet stays as it begins (TSK-09).
+    pub(crate) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
+        if !self.tasks.is_visible(id) {
+            return false;
+        }
+        let Some(before) = self.tasks.get(id).map(|task| task.last_visible()) else { return false };
+        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
+        let (creator, key) = (task.creator, task.record_key());
+        if self.tasks.is_shared() {
+            // FLT-02: told once it is in the table.
+            let sent = self.hand_over(key);
+            self.tasks.note_change_sent(id, sent, before);
+        } else {
+            self.announce(creator, id);
+        }
+        true
+    }
+
+    /// A task has one question more, or one less.
+    pub(crate) fn note_questions_of(&mut self, id: TaskId, change: Change) {
+        if self.change_task(id, change) {
+            return;
+        }
+        let live = |task: &&Task| !task.is_being_created() && !task.status().is_terminal();
+        let Some(task) = self.tasks.get(id).filter(live) else { return };
+        if self.tasks.is_shared() {
+            let (key, before) = (task.record_key(), task.last_visible());
+            let sent = self.hand_over(key);
+            self.tasks.note_change_sent(id, sent, before);
+        } else {
+            self.tell_of_task(id);
+        }
+    }
+
+    /// EXT-05: answers for a task that another engine runs are acknowledged once the table has them.
+    fn send_inputs(&mut self, reply: Reply, id: TaskId, given: Option<Raw<'_>>) {
+        if self.tasks.writes().is_shut() {
+            return self.outbox.fail(reply, &untold(Unstored::Broken));
+        }
+        let Some(owner) = self.tasks.get(id).map(|task| self.tasks.owner(task).clone()) else {
+            return self.outbox.forget(reply);
+        };
+        let responses: Box<str> = given.map_or("{}", Raw::get).into();
+        let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
+        let lookup = self.lookups.number((reply.conn, reply.id.clone()));
+        let asked = Asked { lookup, method: TaskMethod::Update, params: None };
+        connection.requests.open(reply, Work::Lookup(Box::new(asked)));
+        let seq = self.tasks.writes_mut().number(None);
+        self.lookups.await_write(seq, lookup);
+        self.order_write(seq, StoreWrite::Input { task: id, owner, responses });
     }
 
     /// A task has changed: sends the notifications about it.

@@ -238,9 +238,12 @@ impl PendingWrites {
         self.unpersisted.insert(key.task, key);
     }
 
-    /// The store is owed nothing of this task any more: it has all of it.
+    /// The store is owed nothing of this task any more: it has all of it, whatever becomes of the writes on
+    /// their way.
     pub(super) fn forgive(&mut self, id: TaskId) {
         self.unpersisted.remove(&id);
+        let of_task = |key: &&mut Option<RecordKey>| key.is_some_and(|key| key.task == id);
+        self.sent.values_mut().filter(of_task).for_each(|key| *key = None);
     }
 
     /// The store did not take a write. Returns whether that begins an outage: then the store

@@ -28,7 +28,7 @@ pub struct Lookup {
 }
 
 /// Records of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Wanted {
     /// One task.
     Task {
@@ -37,6 +37,8 @@ pub enum Wanted {
         /// Whether its outcome is needed, too.
         whole: bool,
     },
+    /// These tasks, with their outcomes.
+    Tasks(Vec<TaskId>),
     /// Tasks in the order of their positions.
     Page {
         /// The position before the first one.
@@ -116,6 +118,16 @@ pub enum SharedEvent {
         lookup: LookupId,
         /// The answer.
         found: Found,
+    },
+    /// A peer of another engine has answered questions of a task of this one. Handed in again until the
+    /// table was told that it is [taken](crate::tasks::durable::StoreWrite::Taken).
+    Input {
+        /// Number of the message.
+        number: i64,
+        /// The task.
+        task: TaskId,
+        /// `inputResponses`: the JSON text of an object.
+        responses: Box<str>,
     },
     /// A task of this engine was changed by another one, or one that it
     /// [watches](crate::tasks::durable::StoreWrite::Watch) is so now.

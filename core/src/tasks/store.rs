@@ -7,6 +7,7 @@
 use crate::outbox::Outbox;
 use crate::tasks::persistence::{store_error, untold};
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::action::{Action, AuditEvent};
@@ -14,9 +15,12 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::jobs::job::JobState;
+use crate::json::writer::Writer;
+use crate::outbox::requests::Settled;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
+use crate::server::inputs;
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
@@ -33,7 +37,7 @@ impl Engine {
 
     /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at
     /// the moment and is owed it.
-    fn hand_over(&mut self, key: RecordKey) -> Option<Seq> {
+    pub(super) fn hand_over(&mut self, key: RecordKey) -> Option<Seq> {
         if self.tasks.writes().is_shut() {
             self.tasks.writes_mut().owe(key);
             return None;
@@ -45,6 +49,9 @@ impl Engine {
         let write = match self.tasks.get(key.task) {
             Some(task) if task.is_visiting() => {
                 StoreWrite::Cancel(self.record(key.task, task, Written::Whole))
+            }
+            Some(task) if !task.status().is_terminal() => {
+                StoreWrite::Change(self.record(key.task, task, Written::Whole))
             }
             Some(task) => StoreWrite::Put(self.record(key.task, task, Written::Whole)),
             None => StoreWrite::Delete(key),
@@ -82,6 +89,7 @@ impl Engine {
             ttl: task.ttl(),
             expires: self.now.wall + (due - self.now.at),
             outcome,
+            asks: self.asks_of(task).filter(|_| written == Written::Whole),
         }
     }
 
@@ -106,20 +114,51 @@ impl Engine {
         }
     }
 
+    /// The questions of a task for its record: an object by their keys.
+    fn asks_of(&self, task: &Task) -> Option<Box<str>> {
+        let job = task.job.and_then(|job| self.jobs.get(job)).filter(|job| job.needs_input())?;
+        let mut text = Vec::new();
+        inputs::write_all(&mut Writer::new(&mut text), job);
+        alloc::string::String::from_utf8(text).ok().map(Into::into)
+    }
+
     // --------------------------------------------------------------------- from the store
+
+    /// Answers the requests that wait for writes up to this one, or for this one alone, which failed.
+    fn answer_written(&mut self, upto: Seq, failed: Option<Unstored>) {
+        self.lookups.note_told(upto, failed.is_some());
+        for lookup in self.lookups.written(upto, failed.is_some()) {
+            let Some((conn, request)) = self.lookups.take(lookup) else { continue };
+            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
+            let Some(reply) = connection.requests.settle(&request, Settled::Lookup(lookup)) else {
+                continue;
+            };
+            match failed {
+                Some(why) => self.outbox.fail(reply, &untold(why)),
+                None => self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}")),
+            }
+            self.outbox.close_if_finished(conn);
+        }
+    }
 
     pub(crate) fn on_durable(&mut self, upto: Seq) {
         while let Some(stored) = self.tasks.take_stored(upto) {
             match stored {
                 Stored::Creation(id) => self.bring_to_life(id),
                 Stored::End(id) => self.publish_end(id),
+                Stored::Change(id) => {
+                    let creator = self.tasks.get(id).and_then(|task| task.creator);
+                    self.announce(creator, id);
+                }
                 Stored::Nothing => {}
             }
         }
+        self.answer_written(upto, None);
         self.go_on_trying();
     }
 
     pub(crate) fn on_unstored(&mut self, seq: Seq, why: Unstored) {
+        self.answer_written(seq, Some(why));
         let Some(not_stored) = self.tasks.take_unstored(seq) else {
             self.outbox.counters_mut().late_reports += 1;
             return;
@@ -140,7 +179,9 @@ impl Engine {
                 self.outbox.counters_mut().unstored += 1;
                 self.publish_end(id);
             }
-            NotStored::Removal | NotStored::Superseded => self.outbox.counters_mut().unstored += 1,
+            NotStored::Change | NotStored::Removal | NotStored::Superseded => {
+                self.outbox.counters_mut().unstored += 1;
+            }
         }
         self.go_on_trying();
     }
@@ -197,7 +238,11 @@ impl Engine {
             StoreStep::Wait => {}
             StoreStep::Rest { takes_owed } => self.rest(takes_owed),
             StoreStep::Try => self.try_store(),
-            StoreStep::Recovered => self.outbox.note(AuditEvent::StoreRecovered),
+            StoreStep::Recovered => {
+                self.outbox.note(AuditEvent::StoreRecovered);
+                let untold = self.lookups.take_untold();
+                untold.into_iter().for_each(|write| self.tell_table(write));
+            }
         }
     }
 
@@ -269,9 +314,18 @@ impl Engine {
         }
     }
 
-    fn tell_table(&mut self, write: StoreWrite) {
+    /// Tells the table something that is no record; again after an outage of it.
+    pub(super) fn tell_table(&mut self, write: StoreWrite) {
         let seq = self.tasks.writes_mut().number(None);
+        self.lookups.note_telling(seq, write.clone());
         self.order_write(seq, write);
+    }
+
+    /// Has the table watch the tasks again that requests here wait for: this engine is another member.
+    pub(super) fn watch_again(&mut self) {
+        let lives = |id: &TaskId| self.tasks.get(*id).is_some_and(|it| !it.status().is_terminal());
+        let watched: Vec<TaskId> = self.lookups.watched().filter(lives).collect();
+        watched.into_iter().for_each(|id| self.tell_table(StoreWrite::Watch(id)));
     }
 
     // --------------------------------------------------------------------- restart
@@ -386,7 +440,9 @@ pub(crate) fn check(engine: &Engine) {
     }
     assert_eq!(held_jobs, engine.jobs.held(), "jobs that wait for the disk are counted");
     writes.check(|id| {
-        engine.tasks.get(id).is_none_or(|task| matches!(task.disk(), Durability::Owed(_)))
+        let is_owed =
+            |task: &Task| matches!(task.disk(), Durability::Owed(_)) || task.owes_change();
+        engine.tasks.get(id).is_none_or(is_owed)
     });
 }
 

@@ -69,6 +69,8 @@ pub(super) enum Stored {
     Creation(TaskId),
     /// All there is of a task.
     End(TaskId),
+    /// A task without an end, as it is.
+    Change(TaskId),
     /// A removal, a probe, or a task that was written again since.
     Nothing,
 }
@@ -83,6 +85,8 @@ pub(super) enum NotStored {
     End(TaskId),
     /// The end of a task that another engine runs, which does not come to be.
     Visit(TaskId),
+    /// A task without an end, as it is; the store is owed it now.
+    Change,
     /// A removal, which the store is owed now.
     Removal,
     /// A task that a later write is about.
@@ -326,8 +330,8 @@ impl Tasks {
         let task = self.by_id.get_mut(&id)?;
         let status = task.status.after(change)?;
         assert!(status.is_terminal(), "only an end has an outcome");
-        let before =
-            LastVisible { status: task.status, queued: task.queued, updated: task.updated };
+        let before = task.last_visible();
+        task.aside.forget_change();
         task.status = status;
         // The wall clock may step back; a task's stamps do not (TSK-34).
         task.updated = task.updated.max(wall);
@@ -414,6 +418,9 @@ impl Tasks {
     /// An end that the store was owed was sent again.
     pub(super) fn note_sent_again(&mut self, id: TaskId, seq: Seq) {
         if let Some(task) = self.by_id.get_mut(&id) {
+            if let Some(changing) = task.aside.some().and_then(|it| it.changing.as_mut()) {
+                changing.seq = Some(seq);
+            }
             task.persist(DiskInput::SentAgain(seq));
         }
     }
@@ -425,8 +432,14 @@ impl Tasks {
             Some(key) => key.task,
             None => return Some(Stored::Nothing),
         };
-        let task = self.by_id.get_mut(&id).filter(|task| task.disk().awaits(seq));
+        let task = self.by_id.get_mut(&id);
+        let task = task.filter(|task| task.disk().awaits(seq) || task.is_changing(seq));
         Some(match task {
+            Some(task) if task.is_changing(seq) => {
+                task.aside.forget_change();
+                self.recount(id);
+                Stored::Change(id)
+            }
             Some(task) if task.is_being_created() => Stored::Creation(id),
             Some(task) => {
                 task.persist(DiskInput::Stored);
@@ -441,6 +454,13 @@ impl Tasks {
         let Some(key) = self.writes.take(seq)? else { return Some(NotStored::Probe) };
         let id = key.task;
         Some(match self.by_id.get_mut(&id) {
+            Some(task) if task.is_changing(seq) => {
+                if let Some(changing) = &mut task.aside.changing {
+                    changing.seq = None;
+                }
+                self.writes.owe(key);
+                NotStored::Change
+            }
             Some(task) if !task.disk().awaits(seq) => NotStored::Superseded,
             Some(task) if task.is_being_created() => NotStored::Creation(id),
             Some(task) if task.is_visiting() => NotStored::Visit(id),

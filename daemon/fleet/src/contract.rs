@@ -177,14 +177,14 @@ pub enum FleetWrite {
     Watch(TaskId),
     /// It does not any more.
     Unwatch(TaskId),
-    /// A message to another node.
+    /// A message to the node that runs a task of this identity.
     Send {
-        /// The node.
-        to: Epoch,
+        /// The task.
+        task: TaskId,
+        /// The identity that sends it.
+        viewer: String,
         /// A number that its reader knows.
         kind: i16,
-        /// The task it is about.
-        task: Option<TaskId>,
         /// Its content.
         body: Vec<u8>,
     },
@@ -205,10 +205,11 @@ impl FleetWrite {
             | Self::End { task, .. }
             | Self::Cancel { task, .. }
             | Self::Receipt { task, .. }
+            | Self::Send { task, .. }
             | Self::Delete(task)
             | Self::Watch(task)
             | Self::Unwatch(task) => Some(*task),
-            Self::Send { .. } | Self::Taken(_) | Self::Drain => None,
+            Self::Taken(_) | Self::Drain => None,
         }
     }
 }
@@ -308,8 +309,10 @@ pub enum Wanted {
     },
     /// Those of these tasks that are not in this version any more.
     Changed(Vec<(TaskId, Version)>),
-    /// Messages to this node, the oldest first.
+    /// Messages to a node, the oldest first.
     Inbox {
+        /// The node.
+        node: Epoch,
         /// Most messages.
         size: u32,
     },

@@ -167,14 +167,17 @@ impl State {
                 self.watches.remove(&(*task, epoch));
                 Verdict::Done
             }
-            FleetWrite::Send { to, kind, task, body } => {
-                if !self.nodes.get(to).is_some_and(|node| node.is_live) {
+            FleetWrite::Send { task, viewer, kind, body } => {
+                let found = self.visible(*task, viewer).filter(|it| !it.row.status.is_terminal());
+                let is_live = |to: &Epoch| self.nodes.get(to).is_some_and(|node| node.is_live);
+                let Some(to) = found.map(|found| found.row.node).filter(is_live) else {
                     return Ok(Verdict::Gone);
-                }
+                };
                 self.messages += 1;
                 let number = self.messages;
-                let message = Message { number, kind: *kind, task: *task, body: body.clone() };
-                self.inbox.insert((*to, number), message);
+                let message =
+                    Message { number, kind: *kind, task: Some(*task), body: body.clone() };
+                self.inbox.insert((to, number), message);
                 Verdict::Done
             }
             FleetWrite::Taken(numbers) => {
@@ -289,7 +292,7 @@ impl State {
         self.tasks.get(&task).filter(|found| found.row.identity == viewer)
     }
 
-    fn find(&self, epoch: Option<Epoch>, wanted: &Wanted) -> Found {
+    fn find(&self, wanted: &Wanted) -> Found {
         match wanted {
             Wanted::Task { task, viewer } => {
                 Found::Task(self.visible(*task, viewer).map(|found| Box::new(found.row.clone())))
@@ -314,8 +317,8 @@ impl State {
                 });
                 Found::Tasks(changed.collect())
             }
-            Wanted::Inbox { size } => {
-                let own = self.inbox.iter().filter(|((node, _), _)| Some(*node) == epoch);
+            Wanted::Inbox { node, size } => {
+                let own = self.inbox.iter().filter(|((of, _), _)| of == node);
                 Found::Inbox(own.take(*size as usize).map(|(_, message)| message.clone()).collect())
             }
         }
@@ -354,7 +357,6 @@ impl SharedTable for ModelTable {
             let mut hints = BTreeSet::new();
             for (write, verdict) in writes.iter().zip(&verdicts) {
                 match (write, verdict) {
-                    (FleetWrite::Send { to, .. }, Verdict::Done) => drop(hints.insert(*to)),
                     (
                         FleetWrite::New { .. }
                         | FleetWrite::Delete(_)
@@ -425,8 +427,7 @@ impl SharedTable for ModelTable {
 
     fn fetch(&mut self, wanted: &[Wanted], _: Instant) -> Result<Vec<Found>, Failure> {
         let state = self.model.state();
-        let epoch = self.node.map(|(epoch, _)| epoch);
-        Ok(wanted.iter().map(|wanted| state.find(epoch, wanted)).collect())
+        Ok(wanted.iter().map(|wanted| state.find(wanted)).collect())
     }
 
     fn reap(&mut self, end: &End, _: Instant) -> Result<Reaped, Failure> {

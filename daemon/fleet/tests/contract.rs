@@ -391,25 +391,31 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
     assert_eq!(committed.hints, [to], "the node that watches is hinted");
     assert_eq!(changed(&mut b, 1), [(id, Version(2))]);
     one(&mut b, FleetWrite::Unwatch(id));
-    let send =
-        |body: u8| FleetWrite::Send { to, kind: 3, task: Some(id), body: vec![body, 0, 255] };
+    let (id, fresh) = new("ann", Duration::from_secs(60));
+    one(&mut b, fresh);
+    let send = |body: u8| FleetWrite::Send {
+        task: id,
+        viewer: "ann".to_owned(),
+        kind: 3,
+        body: vec![body, 0, 255],
+    };
     assert_eq!(a.commit(&[send(1), send(2)], soon()).unwrap().hints, [to]);
-    let inbox = |table: &mut F::Table| {
+    let inbox = |table: &mut F::Table, node: Epoch| {
         let Found::Inbox(messages) =
-            table.fetch(&[Wanted::Inbox { size: 10 }], soon()).unwrap().remove(0)
+            table.fetch(&[Wanted::Inbox { node, size: 10 }], soon()).unwrap().remove(0)
         else {
             panic!()
         };
         messages
     };
-    assert_eq!(inbox(&mut a), []);
-    let messages = inbox(&mut b);
+    assert_eq!(inbox(&mut b, Epoch(0)), []);
+    let messages = inbox(&mut a, to);
     assert_eq!(
         messages.iter().map(|it| (it.kind, it.task, it.body[0])).collect::<Vec<_>>(),
         [(3, Some(id), 1), (3, Some(id), 2)]
     );
     one(&mut b, FleetWrite::Taken(vec![messages[1].number]));
-    assert_eq!(inbox(&mut b), messages[..1]);
+    assert_eq!(inbox(&mut b, to), messages[..1]);
     b.leave(soon()).unwrap();
     assert_eq!(one(&mut a, send(3)), Verdict::Gone);
 }

@@ -23,6 +23,10 @@ use super::shared::{Followed, Shared};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time limit of the answer to a question.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
+/// Kind of a message with answers to questions of a task.
+pub(super) const INPUT: i16 = 1;
+/// Messages that are read at once.
+const INBOX: u32 = 64;
 /// Questions that are asked at once.
 const PIPELINE: usize = 64;
 
@@ -70,7 +74,8 @@ impl Reader {
         thread::Builder::new().name("ceased-fleet".into()).spawn(move || {
             ceased_process::daemon_support::block_signals();
             let table = PostgresTable::new(options.address.clone());
-            Thread { table, options, shared, report, hints: None }.run(&received);
+            let (hints, taken) = (None, BTreeSet::new());
+            Thread { table, options, shared, report, hints, taken }.run(&received);
         })?;
         Ok(())
     }
@@ -123,6 +128,8 @@ struct Thread {
     report: Box<dyn FnMut(SharedEvent) + Send>,
     /// The connection that sends hints.
     hints: Option<PostgresHints>,
+    /// Numbers of messages that were handed on, and are in the table still.
+    taken: BTreeSet<i64>,
 }
 
 impl Thread {
@@ -179,17 +186,26 @@ impl Thread {
         let mut wanted = Vec::new();
         for lookup in &lookups {
             let viewer = self.options.names.of(&lookup.viewer);
-            match lookup.wanted {
+            match &lookup.wanted {
                 Wanted::Task { task, whole } => {
+                    let task = *task;
                     wanted.push(contract::Wanted::Task { task, viewer: viewer.clone() });
-                    if whole {
+                    if *whole {
+                        wanted.push(contract::Wanted::Outcome { task, viewer });
+                    }
+                }
+                Wanted::Tasks(tasks) => {
+                    for task in tasks {
+                        let (task, viewer) = (*task, viewer.clone());
+                        let of = viewer.clone();
+                        wanted.push(contract::Wanted::Task { task, viewer: of });
                         wanted.push(contract::Wanted::Outcome { task, viewer });
                     }
                 }
                 Wanted::Page { after, size } => wanted.push(contract::Wanted::Page {
                     viewer,
-                    after: i64::try_from(after).unwrap_or(i64::MAX),
-                    size: u32::try_from(size).unwrap_or(u32::MAX),
+                    after: i64::try_from(*after).unwrap_or(i64::MAX),
+                    size: u32::try_from(*size).unwrap_or(u32::MAX),
                 }),
             }
         }
@@ -212,44 +228,41 @@ impl Thread {
         }
     }
 
+    /// The records that a question has as its answers.
     fn records(
         &self,
         wanted: &Wanted,
         answers: &mut impl Iterator<Item = contract::Found>,
     ) -> Vec<TaskRecord> {
-        let names = &self.options.names;
-        let mut next = || answers.next();
-        let first = next();
-        let outcome = match wanted {
-            Wanted::Task { whole: true, .. } => match next() {
-                Some(contract::Found::Outcome(outcome)) => outcome,
-                Some(
-                    contract::Found::Task(_)
-                    | contract::Found::Tasks(_)
-                    | contract::Found::Inbox(_),
-                )
-                | None => None,
-            },
-            Wanted::Task { whole: false, .. } | Wanted::Page { .. } => None,
+        let (tasks, whole) = match wanted {
+            Wanted::Task { whole, .. } => (1, *whole),
+            Wanted::Tasks(tasks) => (tasks.len(), true),
+            Wanted::Page { .. } => (1, false),
         };
-        let rows = match first {
-            Some(contract::Found::Task(row)) => row.into_iter().map(|row| *row).collect(),
-            Some(contract::Found::Tasks(rows)) => rows,
-            Some(contract::Found::Outcome(_) | contract::Found::Inbox(_)) | None => Vec::new(),
-        };
-        let mut outcome = outcome;
-        rows.into_iter().filter_map(|row| records::record(row, outcome.take(), names)).collect()
+        let mut records = Vec::new();
+        for _ in 0..tasks {
+            let rows = rows_of(answers.next());
+            let mut outcome = whole.then(|| answers.next()).flatten().and_then(outcome_of);
+            let names = &self.options.names;
+            let read = |row| records::record(row, outcome.take(), names);
+            records.extend(rows.into_iter().filter_map(read));
+        }
+        records
     }
 
     /// Looks for changes of tasks that concern this node.
     fn look(&mut self) -> Result<(), Failure> {
         let known: Vec<(TaskId, Version)> =
             self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
-        if known.is_empty() {
+        let node = Epoch(self.shared.epoch.load(Ordering::Relaxed));
+        if node.0 == 0 {
+            self.taken.clear();
             return Ok(());
         }
         let deadline = Instant::now() + ANSWER_WITHIN;
-        let found = self.table.fetch(&[contract::Wanted::Changed(known)], deadline)?;
+        let inbox = contract::Wanted::Inbox { node, size: INBOX };
+        let found = self.table.fetch(&[contract::Wanted::Changed(known), inbox], deadline)?;
+        self.take_messages(&found);
         for row in rows_of(found) {
             let outcome = match row.status.is_terminal() {
                 true => self.outcome(&row, deadline)?,
@@ -268,12 +281,29 @@ impl Thread {
     fn outcome(&mut self, row: &TaskRow, deadline: Instant) -> Result<Option<Outcome>, Failure> {
         let (task, viewer) = (row.id, row.identity.clone());
         let found = self.table.fetch(&[contract::Wanted::Outcome { task, viewer }], deadline)?;
-        Ok(found.into_iter().find_map(|found| match found {
-            contract::Found::Outcome(outcome) => outcome,
-            contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Inbox(_) => {
+        Ok(found.into_iter().find_map(outcome_of))
+    }
+
+    /// Hands the messages to this node on that were not handed on before.
+    fn take_messages(&mut self, found: &[contract::Found]) {
+        let inbox = found.iter().find_map(|found| match found {
+            contract::Found::Inbox(messages) => Some(messages),
+            contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Outcome(_) => {
                 None
             }
-        }))
+        });
+        let Some(inbox) = inbox else { return };
+        let taken = mem::take(&mut self.taken);
+        for message in inbox {
+            self.taken.insert(message.number);
+            let responses = String::from_utf8_lossy(&message.body);
+            if let (false, INPUT, Some(task)) =
+                (taken.contains(&message.number), message.kind, message.task)
+            {
+                let (number, responses) = (message.number, responses.into());
+                (self.report)(SharedEvent::Input { number, task, responses });
+            }
+        }
     }
 
     /// Takes note of a version; false for a task that no longer concerns this node.
@@ -289,10 +319,18 @@ impl Thread {
     }
 }
 
-fn rows_of(found: Vec<contract::Found>) -> Vec<TaskRow> {
+fn rows_of(found: impl IntoIterator<Item = contract::Found>) -> Vec<TaskRow> {
     let rows = found.into_iter().filter_map(|found| match found {
         contract::Found::Tasks(rows) => Some(rows),
-        contract::Found::Task(_) | contract::Found::Outcome(_) | contract::Found::Inbox(_) => None,
+        contract::Found::Task(row) => Some(row.into_iter().map(|row| *row).collect()),
+        contract::Found::Outcome(_) | contract::Found::Inbox(_) => None,
     });
     rows.flatten().collect()
+}
+
+fn outcome_of(found: contract::Found) -> Option<Outcome> {
+    match found {
+        contract::Found::Outcome(outcome) => outcome,
+        contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Inbox(_) => None,
+    }
 }

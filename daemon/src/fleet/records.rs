@@ -74,6 +74,7 @@ pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> O
         ttl: row.ttl,
         expires: row.expires,
         outcome,
+        asks: row.asks.map(Into::into),
     })
 }
 

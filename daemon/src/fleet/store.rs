@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome};
 use ceased_core::tasks::shared::{SharedLimit, Verdict};
+use ceased_core::tasks::status::Status;
 use ceased_fleet::PostgresTable;
 use ceased_fleet::contract::{
     self, Committed, Failure, FleetWrite, Found, Limit, Outcome, Resolved, SharedTable as _,
@@ -16,7 +17,7 @@ use ceased_fleet::contract::{
 use crossbeam_channel::Sender;
 
 use super::options::{FleetOptions, hard_after};
-use super::reader::{Order, Reader};
+use super::reader::{INPUT, Order, Reader};
 use super::records;
 use super::shared::{Followed, Shared};
 use crate::store::contract::StoreError;
@@ -192,7 +193,7 @@ impl FleetStore {
     /// task.
     fn translated(&self, writes: &[StoreWrite]) -> Result<(Vec<usize>, Vec<FleetWrite>), String> {
         let names = &self.options.names;
-        let known: BTreeMap<TaskId, Version> =
+        let mut known: BTreeMap<TaskId, Version> =
             self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
         let mut translated = Vec::with_capacity(writes.len());
         for (place, write) in writes.iter().enumerate() {
@@ -202,6 +203,25 @@ impl FleetStore {
                     task: records::new_task(record, names)?,
                     quota: self.options.quota,
                 },
+                StoreWrite::Change(record) => {
+                    let version = known.get(&record.id).copied().unwrap_or(Version(1));
+                    // A further write of the batch is to the state that this one makes.
+                    known.insert(record.id, Version(version.0 + 1));
+                    FleetWrite::Change {
+                        task: record.id,
+                        version,
+                        input_required: record.status == Status::InputRequired,
+                        message: record.status_message.as_deref().map(str::to_owned),
+                        asks: record.asks.as_deref().map(str::to_owned),
+                    }
+                }
+                StoreWrite::Input { task, owner, responses } => FleetWrite::Send {
+                    task: *task,
+                    viewer: names.of(owner),
+                    kind: INPUT,
+                    body: responses.as_bytes().to_vec(),
+                },
+                StoreWrite::Taken(number) => FleetWrite::Taken(vec![*number]),
                 StoreWrite::Put(record) => FleetWrite::End {
                     task: record.id,
                     // Created in this batch, if it is not known.
@@ -237,6 +257,11 @@ impl FleetStore {
                 if new.end.is_none() {
                     let entry = Followed { version: *version, is_own: true };
                     self.shared.followed().insert(task, entry);
+                }
+            }
+            (FleetWrite::Change { .. }, contract::Verdict::Stored { version, .. }) => {
+                if let Some(entry) = self.shared.followed().get_mut(&task) {
+                    entry.version = *version;
                 }
             }
             (FleetWrite::Watch(_), _) => {

@@ -85,6 +85,9 @@ impl Due {
             | StoreWrite::Cancel(_)
             | StoreWrite::Watch(_)
             | StoreWrite::Unwatch(_)
+            | StoreWrite::Change(_)
+            | StoreWrite::Input { .. }
+            | StoreWrite::Taken(_)
             | StoreWrite::Retire => Self::Owed,
         }
     }

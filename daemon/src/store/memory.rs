@@ -63,6 +63,9 @@ impl Store for Memory {
                 StoreWrite::Cancel(_)
                 | StoreWrite::Watch(_)
                 | StoreWrite::Unwatch(_)
+                | StoreWrite::Change(_)
+                | StoreWrite::Input { .. }
+                | StoreWrite::Taken(_)
                 | StoreWrite::Retire
                 | StoreWrite::Probe => {}
             }

@@ -133,6 +133,7 @@ impl<'a> Head<'a> {
             ttl: record::duration(self.ttl)?,
             expires: wall(self.expires),
             outcome,
+            asks: None,
         })
     }
 }

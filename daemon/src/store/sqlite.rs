@@ -152,6 +152,9 @@ impl Sqlite {
                     | StoreWrite::Cancel(_)
                     | StoreWrite::Watch(_)
                     | StoreWrite::Unwatch(_)
+                    | StoreWrite::Change(_)
+                    | StoreWrite::Input { .. }
+                    | StoreWrite::Taken(_)
                     | StoreWrite::Retire => {}
                 }
             }

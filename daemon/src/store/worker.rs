@@ -246,6 +246,9 @@ impl Worker {
                             | StoreWrite::Cancel(_)
                             | StoreWrite::Watch(_)
                             | StoreWrite::Unwatch(_)
+                            | StoreWrite::Change(_)
+                            | StoreWrite::Input { .. }
+                            | StoreWrite::Taken(_)
                             | StoreWrite::Retire
                             | StoreWrite::Probe => 1,
                         },

@@ -105,6 +105,7 @@ fn ten_thousand_tasks_are_restored() {
             ttl: std::time::Duration::from_secs(3600),
             expires: Wall::from_millis(now + 3_600_000),
             outcome: RecordedOutcome::Here(Ok(result.into())),
+            asks: None,
         })
     };
     let home = Home::new();

@@ -150,6 +150,9 @@ impl Store {
             | StoreWrite::Cancel(_)
             | StoreWrite::Watch(_)
             | StoreWrite::Unwatch(_)
+            | StoreWrite::Change(_)
+            | StoreWrite::Input { .. }
+            | StoreWrite::Taken(_)
             | StoreWrite::Retire => {}
         }
     }

@@ -13,8 +13,8 @@ use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::json::writer::Writer;
-use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome};
-use crate::tasks::persistence::{DiskInput, Durability};
+use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq};
+use crate::tasks::persistence::{DiskInput, Durability, LastVisible};
 use crate::tasks::status::Status;
 use crate::time::{Instant, Wall};
 
@@ -98,6 +98,18 @@ pub(crate) struct Aside {
     /// The last line that its job printed, until it ends.
     pub(crate) line: Option<Box<str>>,
     pub(super) visiting: bool,
+    /// A change that the table does not have yet.
+    pub(super) changing: Option<Box<Changing>>,
+    /// Its open questions, where another engine runs it.
+    pub(super) asks: Option<Box<str>>,
+}
+
+/// A change without an end that the table does not have yet.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    /// The write that has it; `None` while the table is owed it.
+    pub(super) seq: Option<Seq>,
+    pub(super) before: LastVisible,
 }
 
 /// Bytes of messages that are kept for a creator that may not know of the task yet; further
@@ -114,6 +126,8 @@ impl IsEmpty for Aside {
         said: Vec::new(),
         line: None,
         visiting: false,
+        changing: None,
+        asks: None,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -125,10 +139,20 @@ impl IsEmpty for Aside {
             && self.said.is_empty()
             && self.line.is_none()
             && !self.visiting
+            && self.changing.is_none()
+            && self.asks.is_none()
     }
 }
 
 impl LazyBox<Aside> {
+    /// The table has its change, or a later one.
+    pub(super) fn forget_change(&mut self) {
+        if let Some(aside) = self.some() {
+            aside.changing = None;
+        }
+        self.shrink();
+    }
+
     /// Forgets the last line of its job.
     pub(crate) fn forget_line(&mut self) {
         if let Some(aside) = self.some() {
@@ -258,14 +282,37 @@ impl Task {
     pub(crate) fn view(&self) -> View<'_> {
         match &self.aside.disk {
             Durability::Settled | Durability::Fresh | Durability::Creating(..) => {
-                View { status: self.status, status_message: self.message(), updated: self.updated }
+                match &self.aside.changing {
+                    Some(changing) => of_before(&changing.before),
+                    None => {
+                        let (status, updated) = (self.status, self.updated);
+                        View { status, status_message: self.message(), updated }
+                    }
+                }
             }
-            Durability::Ending(_, before) | Durability::Owed(before) => View {
-                status: before.status,
-                status_message: before.queued.then_some(QUEUED),
-                updated: before.updated,
-            },
+            Durability::Ending(_, before) | Durability::Owed(before) => of_before(before),
         }
+    }
+
+    /// How it shows itself now, for the time until its next state is in the store.
+    pub(crate) fn last_visible(&self) -> LastVisible {
+        let view = self.view();
+        LastVisible { status: view.status, queued: self.queued, updated: view.updated }
+    }
+
+    /// Whether this write has its change.
+    pub(super) fn is_changing(&self, seq: Seq) -> bool {
+        self.aside.changing.as_ref().is_some_and(|changing| changing.seq == Some(seq))
+    }
+
+    /// Whether the table is owed its change.
+    pub(crate) fn owes_change(&self) -> bool {
+        self.aside.changing.as_ref().is_some_and(|changing| changing.seq.is_none())
+    }
+
+    /// Its open questions, where another engine runs it.
+    pub(crate) fn recorded_asks(&self) -> Option<&str> {
+        self.aside.asks.as_deref()
     }
 
     /// The flat task object (TSK-12, TSK-34).
@@ -296,6 +343,14 @@ impl Task {
         let same = view.updated == self.created;
         let updated = if same { created } else { view.updated.stamp() };
         json.stamp("createdAt", &created).raw(",").stamp("lastUpdatedAt", &updated);
+    }
+}
+
+fn of_before(before: &LastVisible) -> View<'_> {
+    View {
+        status: before.status,
+        status_message: before.queued.then_some(QUEUED),
+        updated: before.updated,
     }
 }
 

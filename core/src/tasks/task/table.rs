@@ -2,12 +2,12 @@
 
 use alloc::boxed::Box;
 
-use super::record::{End, QUEUED, Task, nanos};
+use super::record::{Changing, End, QUEUED, Task, nanos};
 use super::{Status, Tasks};
 use crate::collections::lazy_box::LazyBox;
 use crate::ids::{JobId, TaskId};
 use crate::tasks::durable::{RecordedOutcome, Seq, TaskRecord};
-use crate::tasks::persistence::DiskInput;
+use crate::tasks::persistence::{DiskInput, LastVisible};
 use crate::time::{Instant, Now, Wall};
 
 impl Tasks {
@@ -43,15 +43,37 @@ impl Tasks {
 
     /// Brings a visiting task to its state in the table; whether that changed it.
     pub(crate) fn visit_again(&mut self, record: TaskRecord) -> bool {
-        let Some(task) = self.by_id.get_mut(&record.id).filter(|task| task.is_visiting()) else {
-            return false;
-        };
+        // FLT-02: a look from before its end is older than that.
+        let lives = |task: &&mut Task| task.is_visiting() && !task.status.is_terminal();
+        let Some(task) = self.by_id.get_mut(&record.id).filter(lives) else { return false };
         let changes = task.status != record.status
+            || task.aside.asks != record.asks
             || task.message() != record.status_message.as_deref().filter(|_| !task.queued);
         let id = record.id;
         take_state(task, record);
         self.recount(id);
         changes
+    }
+
+    /// A task of this engine that has not ended is in this state in the table: the state that it has here,
+    /// or the one before, while the write is on its way.
+    pub(crate) fn meet_own(&mut self, record: &TaskRecord) {
+        let own = |task: &&mut Task| !task.is_visiting() && task.status == record.status;
+        if let Some(task) = self.by_id.get_mut(&record.id).filter(own)
+            && let Some(aside) = task.aside.some()
+            && let Some(changing) = &mut aside.changing
+        {
+            changing.before.status = record.status;
+            self.recount(record.id);
+        }
+    }
+
+    /// A task has changed without an end. It was sent with this write, or the store is owed it.
+    pub(crate) fn note_change_sent(&mut self, id: TaskId, seq: Option<Seq>, before: LastVisible) {
+        if let Some(task) = self.by_id.get_mut(&id) {
+            task.aside.changing = Some(Box::new(Changing { seq, before }));
+            self.recount(id);
+        }
     }
 
     /// A task of this engine was written at these times, by the clock of the table.
@@ -77,6 +99,7 @@ impl Tasks {
         owner.stored_bytes -= task.outcome().bytes();
         owner.stored_bytes += record.outcome.bytes();
         take_state(task, record);
+        task.aside.forget_change();
         task.persist(DiskInput::Stored);
         let job = task.job;
         self.writes.forgive(id);
@@ -98,7 +121,7 @@ impl Tasks {
     /// The task whose state becomes visible with this write.
     pub(crate) fn awaiting(&self, seq: Seq) -> Option<&Task> {
         let key = self.writes.key_of(seq)?;
-        self.get(key.task).filter(|task| task.disk().awaits(seq))
+        self.get(key.task).filter(|task| task.disk().awaits(seq) || task.is_changing(seq))
     }
 }
 
@@ -109,6 +132,9 @@ fn take_state(task: &mut Task, record: TaskRecord) {
     task.created = record.created;
     task.queued = false;
     task.aside.forget_line();
+    if task.aside.asks != record.asks {
+        task.aside.asks = record.asks;
+    }
     if record.status.is_terminal() {
         let (message, outcome) = (record.status_message, record.outcome);
         task.end = Some(Box::new(End { message, outcome }));

@@ -228,7 +228,6 @@ impl SharedTable for PostgresTable {
             hints.extend(row.number(0).map_err(|error| failure(&error))?.map(Epoch));
         }
         let verdicts = writes::verdicts(writes, results).map_err(|error| failure(&error))?;
-        hints.extend(writes::receivers(writes, &verdicts));
         hints.sort_unstable();
         hints.dedup();
         Ok(Committed { verdicts, hints })
@@ -260,10 +259,9 @@ impl SharedTable for PostgresTable {
 
     fn fetch(&mut self, wanted: &[Wanted], deadline: Instant) -> Result<Vec<Found>, Failure> {
         self.prepare(deadline)?;
-        let epoch = self.node.as_ref().map_or(0, |node| node.epoch.0);
         let mut batch = Batch::new();
         for question in wanted {
-            push_question(&mut batch, epoch, question).map_err(too_large)?;
+            push_question(&mut batch, question).map_err(too_large)?;
         }
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
         let found = wanted.iter().zip(results).map(|(question, rows)| answer(question, rows));
@@ -314,7 +312,7 @@ impl SharedTable for PostgresTable {
     }
 }
 
-fn push_question(batch: &mut Batch, epoch: i64, question: &Wanted) -> Result<(), TooLarge> {
+fn push_question(batch: &mut Batch, question: &Wanted) -> Result<(), TooLarge> {
     let id = |task: &TaskId| Value::Uuid(*task.uuid().as_bytes());
     match question {
         Wanted::Task { task, viewer } => {
@@ -333,8 +331,8 @@ fn push_question(batch: &mut Batch, epoch: i64, question: &Wanted) -> Result<(),
             let versions: Vec<i64> = known.iter().map(|(_, version)| version.0).collect();
             batch.push(&statements::CHANGED, &[Value::Uuids(&tasks), Value::Int8s(&versions)])
         }
-        Wanted::Inbox { size } => {
-            batch.push(&statements::INBOX, &[Value::Int8(epoch), Value::Int8(i64::from(*size))])
+        Wanted::Inbox { node, size } => {
+            batch.push(&statements::INBOX, &[Value::Int8(node.0), Value::Int8(i64::from(*size))])
         }
     }
 }

@@ -221,11 +221,12 @@ pub(super) const UNWATCH: Statement = Statement {
     sql: "DELETE FROM ceased.watch WHERE task = $1::uuid AND node = $2::int8",
 };
 
-/// A message, to a node that is there.
+/// A message to the node of a task, if it is there.
 pub(super) const SEND: Statement = Statement {
     name: "send",
     sql: "INSERT INTO ceased.inbox (node, kind, task, body)
-    SELECT epoch, $2::int2, $3::uuid, $4::bytea FROM ceased.node WHERE epoch = $1::int8 AND state = 'live'",
+    SELECT node, $3::int2, id, $4::bytea FROM ceased.task JOIN ceased.node ON epoch = node
+    WHERE id = $1::uuid AND identity = $2::text AND status < 2 AND state = 'live'",
 };
 
 /// Messages that were taken.

@@ -66,13 +66,10 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         FleetWrite::Delete(task) => batch.push(&sql::DELETE, &[id(*task), node]),
         FleetWrite::Watch(task) => batch.push(&sql::WATCH, &[id(*task), node]),
         FleetWrite::Unwatch(task) => batch.push(&sql::UNWATCH, &[id(*task), node]),
-        FleetWrite::Send { to, kind, task, body } => {
-            let task = task.map_or(Value::Null, id);
-            batch.push(
-                &sql::SEND,
-                &[Value::Int8(to.0), Value::Int2(*kind), task, Value::Bytes(body)],
-            )
-        }
+        FleetWrite::Send { task, viewer, kind, body } => batch.push(
+            &sql::SEND,
+            &[id(*task), Value::Text(viewer), Value::Int2(*kind), Value::Bytes(body)],
+        ),
         FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
         FleetWrite::Drain => batch.push(&sql::DRAIN, &[node]),
     }
@@ -123,25 +120,16 @@ pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
         FleetWrite::Change { task, .. }
         | FleetWrite::End { task, .. }
         | FleetWrite::Cancel { task, .. }
+        | FleetWrite::Send { task, .. }
         | FleetWrite::Receipt { task, .. } => Some(*task.uuid().as_bytes()),
         FleetWrite::New { .. }
         | FleetWrite::Delete(_)
         | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
-        | FleetWrite::Send { .. }
         | FleetWrite::Taken(_)
         | FleetWrite::Drain => None,
     });
     changed.collect()
-}
-
-/// Nodes that have a message by these writes.
-pub(super) fn receivers(writes: &[FleetWrite], verdicts: &[Verdict]) -> Vec<Epoch> {
-    let sent = writes.iter().zip(verdicts).filter_map(|(write, verdict)| match (write, verdict) {
-        (FleetWrite::Send { to, .. }, Verdict::Done) => Some(*to),
-        _ => None,
-    });
-    sent.collect()
 }
 
 /// The verdicts of a batch that was carried out.

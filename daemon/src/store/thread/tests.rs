@@ -166,6 +166,7 @@ fn write(number: u64, result_bytes: usize) -> Order {
         ttl: Duration::from_secs(1),
         expires: Wall::from_millis(1000),
         outcome: RecordedOutcome::Here(Ok(Json::written(result))),
+        asks: None,
     };
     Order::Write { seq: Seq::new(number), write: StoreWrite::Put(record) }
 }
