@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use ceased_simulator::agent_walk;
 use ceased_simulator::durable_walk;
+use ceased_simulator::fleet_walk;
 use ceased_simulator::piece_walk;
 use ceased_simulator::sim::fault::Faults;
 use ceased_simulator::sim::mark::Mark;
@@ -206,4 +207,25 @@ fn pieces_of_sessions_agree_with_the_oracle() {
     let piece_walk::Walked { turns, obeyed, enforced, spared, closed, lost } = walked;
     let all = [turns, obeyed, enforced, spared, closed, lost];
     assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
+}
+
+/// FLT-01, FLT-02, FLT-04, FLT-05: two to five engines around one table, with nodes that are killed, paused
+/// and cut off; every statement is one of the table, and the same seed says the same.
+#[test]
+fn engines_around_one_table_never_contradict_each_other() {
+    let seeds = number("CEASED_SIM_FLEET", 60);
+    let mut sum = fleet_walk::Walked::default();
+    for seed in number("CEASED_SIM_FLEET_FROM", 0)..seeds {
+        eprintln!("fleet: seed {seed}");
+        let walked = fleet_walk::walk(seed, 1500);
+        sum.tasks += walked.tasks;
+        sum.reaped += walked.reaped;
+        sum.overtaken += walked.overtaken;
+        sum.elsewhere += walked.elsewhere;
+        if seed == 0 {
+            assert_eq!(fleet_walk::walk(seed, 1500), walked, "DET-01");
+        }
+    }
+    let least = sum.tasks.min(sum.reaped).min(sum.overtaken).min(sum.elsewhere);
+    assert!(least > 10, "too tame: {sum:?}");
 }

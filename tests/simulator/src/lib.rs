@@ -5,6 +5,7 @@ pub mod acp;
 pub mod again;
 pub mod agent_walk;
 pub mod durable_walk;
+pub mod fleet_walk;
 pub mod fuzz;
 pub mod model;
 pub mod modern;
