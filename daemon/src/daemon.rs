@@ -104,6 +104,8 @@ pub struct Daemon {
     orphans: Orphans,
     shutdown_grace: Duration,
     drain: Duration,
+    /// Name of this node in a fleet.
+    node: Option<String>,
     eof_grace: Duration,
     authenticate_within: Duration,
     guards: Guards,
@@ -177,6 +179,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: Duration::from_secs(10),
             drain: DRAIN,
+            node: None,
             eof_grace: Duration::from_millis(1500),
             authenticate_within: config::Limits::default().authenticate_within,
             guards: Guards::default(),
@@ -233,6 +236,7 @@ impl Daemon {
             orphans: Orphans::Leave,
             shutdown_grace: config.daemon.shutdown_grace,
             drain: config.fleet.as_ref().map_or(DRAIN, |fleet| fleet.drain),
+            node: config.fleet.as_ref().map(|fleet| fleet.name.clone()),
             eof_grace: config.daemon.eof_grace,
             authenticate_within: config.limits.authenticate_within,
             guards: guards(config),
@@ -525,7 +529,7 @@ impl Daemon {
             thresholds: self.thresholds,
             kept,
         })?;
-        server.drain_within(self.drain);
+        server.be_node(self.node.as_deref(), self.drain);
         if let Some(address) = self.metrics {
             server.listen_for(numbers(address))?;
         }

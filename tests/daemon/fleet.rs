@@ -7,12 +7,13 @@ mod server;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ceased_simulator::modern::{TASKS, able as able_to};
 use ceased_tests::daemon::http::Http;
 use ceased_tests::daemon::{
     Config, Daemon, Home, Peer, Program, Signal, carriers, marker, wait_for_family, wait_until,
 };
 use ceased_tests::output_schema::OutputSchema;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::server::Server;
 use crate::durable::{answer_of, get, of_task};
@@ -326,4 +327,139 @@ fn drained_node_ends_with_its_work() {
     server.kill();
     let ran = home.run(&["fleet"]);
     assert_eq!(ran.code, Some(3), "{ran:?}");
+}
+
+/// A request of 2026-07-28 with these params, of a client that answers questions; its result.
+fn modern(peer: &mut Peer, method: &str, params: Value) -> Value {
+    let able = json!({"extensions": {TASKS: {}}, "elicitation": {}});
+    peer.result(method, &able_to(&able, params).to_string())
+}
+
+/// FLT-02: a question of a task is shown and answered at a node that does not run it, a subscription there
+/// hears of both, and the task goes on.
+#[test]
+fn question_is_answered_at_another_node() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let tool = "[[tool]]\nname = \"touch\"\ncommand = [\"touch\", \"{file}\"]\ntask_support = \
+                \"optional\"\nconfirm = \"Really?\"\n[tool.input.file]\ntype = \"string\"\nrequired = true\n";
+    let (a, b) = (node(&server, "a", tool, ""), node(&server, "b", tool, ""));
+    let file = a.home.path().join("touched");
+    let task = created(&mut a.peer(), "touch", &json!({"file": file}).to_string());
+    let (mut at_b, mut hears) = (b.connect(), b.connect());
+    let named = json!({"taskId": task});
+    let mut asked = Value::Null;
+    wait_until("it is asked", || {
+        asked = modern(&mut at_b, "tasks/get", named.clone());
+        asked["status"] == "input_required"
+    });
+    let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+    assert_eq!(question["params"]["message"], "Really?", "{asked}");
+    let topics = json!({"notifications": {"taskIds": [task]}});
+    let able = json!({"extensions": {TASKS: {}}});
+    hears.request("subscriptions/listen", &able_to(&able, topics).to_string());
+    assert_eq!(hears.message().unwrap()["params"]["notifications"]["taskIds"], json!([task]));
+    let mut answers = named.clone();
+    answers["inputResponses"] = json!({key: {"action": "accept", "content": {}}});
+    modern(&mut at_b, "tasks/update", answers);
+    wait_until("it is done", || {
+        modern(&mut at_b, "tasks/get", named.clone())["status"] == "completed"
+    });
+    assert!(file.exists());
+    let told = |hears: &mut Peer| hears.message().unwrap()["params"]["status"].clone();
+    wait_until("the subscription hears of it", || told(&mut hears) == "completed");
+}
+
+/// A configuration in the chapter of the book, with these nodes in place of its first two.
+fn written(language: &str, nodes: [&Daemon; 2], front: u16) -> String {
+    let chapter = include_str!("../../docs/src/operations/fleet.md");
+    let block = chapter.split(&format!("```{language}\n")).nth(1).unwrap();
+    let mut text = block.split("```").next().unwrap().to_owned();
+    for (number, node) in (1..).zip(nodes) {
+        text = text.replace(&format!("10.0.0.{number}:8080"), &node.http_address().to_string());
+    }
+    // The third one is not there.
+    text = text.replace("10.0.0.3:8080", "127.0.0.1:1");
+    text.replace("bind :8080", &format!("bind 127.0.0.1:{front}"))
+        .replace("listen 8080", &format!("listen 127.0.0.1:{front}"))
+}
+
+/// Starts a load balancer; `None` where it is not installed.
+fn balancer(home: &Home, language: &str, text: &str) -> Option<Program> {
+    let path = home.path().join(language);
+    let mut command = std::process::Command::new(language);
+    if std::process::Command::new(language).arg("-v").output().is_err() {
+        assert!(language == "nginx" || std::env::var_os("CI").is_none(), "no {language} with $CI");
+        eprintln!("skipped: it needs the Debian package {language}");
+        return None;
+    }
+    if language == "haproxy" {
+        std::fs::write(&path, text).unwrap();
+        command.arg("-db").arg("-f").arg(&path);
+    } else {
+        let dir = home.path().display();
+        let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+            .map(|name| format!("{name}_temp_path {dir}/{name};"))
+            .join(" ");
+        let text = format!(
+            "daemon off; master_process off; pid {dir}/nginx.pid; error_log stderr; events {{}}\n\
+             http {{ access_log off; {temporary}\n{text}\n}}\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        command.arg("-p").arg(home.path()).arg("-e").arg("stderr").arg("-c").arg(&path);
+    }
+    Some(Program::start(home, command))
+}
+
+/// FLT-01: behind the load balancers of the chapter each request of a session reaches its node, and a task is
+/// found through whichever node.
+#[test]
+fn sessions_stay_on_their_node_behind_load_balancers() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let listen = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n";
+    let nodes = ["build-1", "build-2"].map(|name| node(&server, name, listen, ""));
+    for language in ["haproxy", "nginx"] {
+        let front = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let text = written(language, [&nodes[0], &nodes[1]], front.port());
+        let home = Home::new();
+        let Some(program) = balancer(&home, language, &text) else { continue };
+        let is_up = || {
+            let connected = std::net::TcpStream::connect(front).is_ok();
+            connected && {
+                let mut http = Http::tcp(front);
+                http.request("GET /healthz", &[], "");
+                http.reply().status == 200
+            }
+        };
+        wait_until("the load balancer answers", is_up);
+        let accept = ("accept", "application/json, text/event-stream");
+        let begin = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+        let mut tasks: Vec<String> = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..6 {
+            let begun = Http::tcp(front).exchange(&[accept], begin);
+            let session =
+                begun.header("mcp-session-id").unwrap_or_else(|| panic!("{language}: {begun:?}"));
+            seen.insert(session.split_once('.').unwrap().0.to_owned());
+            let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sleep","arguments":{"ms":60000},"task":{}}}"#;
+            let told = Http::tcp(front).exchange(&[accept, ("mcp-session-id", session)], call);
+            assert_eq!(told.status, 200, "{language}: {told:?}");
+            let task = told.body.split("\"taskId\":\"").nth(1).and_then(|rest| rest.get(..36));
+            tasks.push(task.unwrap_or_else(|| panic!("{told:?}")).to_owned());
+            for task in &tasks {
+                let get = format!(
+                    r#"{{"jsonrpc":"2.0","id":2,"method":"tasks/get","params":{{"taskId":"{task}"}}}}"#
+                );
+                let told = Http::tcp(front).exchange(&[accept, ("mcp-session-id", session)], &get);
+                assert!(
+                    told.status == 200 && told.body.contains("working"),
+                    "{language}: {told:?}"
+                );
+            }
+        }
+        assert_eq!(seen.len(), 2, "{language}: both nodes have sessions");
+        program.signal(Signal::TERM);
+        program.wait();
+    }
 }

@@ -290,7 +290,8 @@ impl Server {
         self.make_room_for_session(now, conn, (&caller.identity, caller.rights), &rules)?;
         let key = self.connections.next_id();
         let (identity, rights) = (caller.identity.clone(), caller.rights);
-        let session = Session::new(SessionId::new(), caller.clone(), rules, now.at);
+        let session =
+            Session::new((SessionId::new(), self.http.node.clone()), caller.clone(), rules, now.at);
         self.http.add_session(key, session);
         self.record_connect(now, key, &identity, &origin, inside, caller.signed.clone());
         let share = self.settings.limits.held_bytes_per_identity_max;

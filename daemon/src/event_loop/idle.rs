@@ -164,9 +164,14 @@ impl Server {
         self.engine.handle(now, Event::Retire, &mut self.actions);
     }
 
-    /// Sets how long the running work may go on once no further work is taken.
-    pub(crate) const fn drain_within(&mut self, drain: Duration) {
+    /// Sets how long the running work may go on once no further work is taken, and puts the name of a node in
+    /// front of the ids of sessions, as far as a header can have it.
+    pub(crate) fn be_node(&mut self, node: Option<&str>, drain: Duration) {
         self.upkeep.drain = drain;
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+        let as_header = |letter| if plain(letter) { letter } else { '-' };
+        self.http.node =
+            node.map(|node| node.chars().take(64).map(as_header).collect::<String>().into());
     }
 
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.

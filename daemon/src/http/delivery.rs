@@ -217,7 +217,7 @@ impl Session {
         }
         let names_session = self.names_session(number);
         let priming = self.start(number);
-        peer.start_events(names_session.then(|| (SESSION, self.id.to_string())), priming);
+        peer.start_events(names_session.then(|| (SESSION, self.shown_id())), priming);
     }
 
     /// Whether the response of a stream tells the client the id of the session.
@@ -258,7 +258,7 @@ impl Session {
         delivered.touch(conn);
         if is_last && !peer.is_streaming() && peer.accepts_json() {
             let names_session = self.names_session(number) && !delivered.failed;
-            let header = names_session.then(|| (SESSION, self.id.to_string()));
+            let header = names_session.then(|| (SESSION, self.shown_id()));
             peer.respond_json(Status::Ok, header, frame);
             return self.end(number, now);
         }

@@ -48,6 +48,8 @@ pub(crate) struct Endpoint {
     recorded: BTreeSet<ConnId>,
     /// Date of responses.
     pub(crate) date: Arc<HttpDate>,
+    /// Name of this node in a fleet, in front of the ids of sessions.
+    pub(crate) node: Option<Arc<str>>,
     /// Passes of the live view.
     pub(crate) passes: Arc<Mutex<Passes>>,
     /// Whether the daemon takes calls.
@@ -242,7 +244,9 @@ impl Endpoint {
         let key = *self.by_id.get(&SessionId::read(id)?)?;
         let of_caller = (&caller.identity, caller.rights, &caller.profile);
         let session = self.sessions.get(key)?;
-        ((&session.identity, session.rights, &session.profile) == of_caller).then_some(key)
+        let is_own = (&session.identity, session.rights, &session.profile) == of_caller;
+        // Each id has one spelling.
+        (is_own && session.shown_id() == id).then_some(key)
     }
 
     /// The rules of the listener that an engine connection of HTTP came by.

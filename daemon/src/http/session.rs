@@ -37,8 +37,9 @@ impl SessionId {
         Self(Uuid::new_v4().as_u128())
     }
 
-    /// Reads an id as this server writes it.
+    /// Reads an id as this server writes it, behind the name of a node or alone.
     pub(super) fn read(text: &str) -> Option<Self> {
+        let text = text.rsplit_once('.').map_or(text, |(_, id)| id);
         if text.len() != 32 {
             return None;
         }
@@ -69,6 +70,8 @@ impl fmt::Display for SessionId {
 /// A session.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
+    /// Name of the node in front of the id, for load balancers.
+    node: Option<Arc<str>>,
     pub(crate) identity: Identity,
     pub(crate) rights: Rights,
     pub(crate) token: Option<Arc<Token>>,
@@ -127,11 +130,26 @@ pub(super) enum StreamKind {
 }
 
 impl Session {
-    pub(crate) fn new(id: SessionId, caller: Caller, rules: Arc<HttpRules>, now: Instant) -> Self {
+    /// The id as its client gets it: behind the name of the node in a fleet, so that a load balancer finds
+    /// the node without a table.
+    pub(crate) fn shown_id(&self) -> String {
+        match &self.node {
+            Some(node) => format!("{node}.{}", self.id),
+            None => self.id.to_string(),
+        }
+    }
+
+    pub(crate) fn new(
+        (id, node): (SessionId, Option<Arc<str>>),
+        caller: Caller,
+        rules: Arc<HttpRules>,
+        now: Instant,
+    ) -> Self {
         let Caller { identity, rights, token, view: _, profile, signed } = caller;
         let replay = EventBuffer::new(rules.replay_bytes);
         Self {
             id,
+            node,
             identity,
             rights,
             token,
@@ -473,7 +491,7 @@ mod tests {
             secure: None,
         };
         let caller = Caller::of(Identity::Anonymous);
-        Session::new(SessionId::new(), caller, Arc::new(rules), Instant::default())
+        Session::new((SessionId::new(), None), caller, Arc::new(rules), Instant::default())
     }
 
     /// HTTP-07: events of ended streams are kept for a minute, unless their stream was resumed.
@@ -568,6 +586,8 @@ mod tests {
             let id = SessionId::new();
             assert_eq!(SessionId::read(&id.to_string()), Some(id));
         }
+        let tagged = format!("build-1.{}", SessionId(7));
+        assert_eq!(SessionId::read(&tagged), Some(SessionId(7)));
         let short = SessionId(0xab);
         assert_eq!(SessionId::read(&short.to_string()), Some(short));
         for text in
