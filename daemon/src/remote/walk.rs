@@ -316,7 +316,10 @@ impl Walk {
                 let now = self.now.at;
                 self.drive(instance, |remote| remote.forget(call.get(), now));
             }
-            UpstreamAction::Warn { .. } | UpstreamAction::SaveManifest { .. } => {}
+            UpstreamAction::Warn { .. }
+            | UpstreamAction::ToolsDiffer { .. }
+            | UpstreamAction::SaveApproval { .. }
+            | UpstreamAction::SaveManifest { .. } => {}
             UpstreamAction::Examine { .. } | UpstreamAction::EndStrays { .. } => {
                 panic!("no process is there")
             }
