@@ -126,7 +126,7 @@ impl Outbox {
         body: impl FnOnce(&mut Writer<'_>, &Reply),
     ) {
         let write = |json: &mut Writer<'_>| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+            json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token());
             body(json, &reply);
             json.raw("}");
         };

@@ -407,8 +407,9 @@ impl Listening {
 pub(crate) struct Reply {
     pub(crate) conn: ConnId,
     pub(crate) id: RequestId,
-    /// The id as it was written, where that is not the only way to write it (RPC-01).
-    pub(crate) token: Option<Box<str>>,
+    /// The id as it was written, where that is not the only way to write it (RPC-01). Rare, so that
+    /// it has as little room as possible.
+    token: Option<Box<OddToken>>,
     pub(crate) batch: Option<BatchId>,
     /// The revision the request speaks: the session's, or its own.
     pub(crate) dialect: &'static Dialect,
@@ -417,6 +418,10 @@ pub(crate) struct Reply {
     /// Private, so that [`Reply::new`] alone makes one.
     _once: Once,
 }
+
+/// An id as it was written.
+#[derive(Debug)]
+struct OddToken(Box<str>);
 
 /// Facts about a request for its span (OBS-01).
 #[derive(Debug)]
@@ -438,13 +443,18 @@ impl Reply {
         batch: Option<BatchId>,
         dialect: &'static Dialect,
     ) -> Self {
-        let token = wire.odd_token().map(Into::into);
+        let token = wire.odd_token().map(|token| Box::new(OddToken(token.into())));
         Self { conn, id: wire.id, token, batch, dialect, traced: None, _once: Once }
+    }
+
+    /// The id as it was written, where that is not the only way to write it.
+    pub(crate) fn token(&self) -> Option<&str> {
+        self.token.as_ref().map(|token| &*token.0)
     }
 
     /// Bytes of the texts of its id.
     pub(crate) fn name_bytes(&self) -> usize {
-        self.id.bytes() + self.token.as_ref().map_or(0, |token| token.len())
+        self.id.bytes() + self.token().map_or(0, str::len)
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId
 
 /// The subscription a message belongs to, its id as it was written (MOD-08).
 pub(crate) fn write_subscription(json: &mut Writer<'_>, reply: &Reply) {
-    json.string(SUBSCRIPTION_ID).raw(":").id(&reply.id, reply.token.as_deref());
+    json.string(SUBSCRIPTION_ID).raw(":").id(&reply.id, reply.token());
 }
 
 /// This server as an object, with the members that the revision has: a title since 2025-06-18,

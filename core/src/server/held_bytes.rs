@@ -52,7 +52,7 @@ fn overlong(reply: &Reply, method: &str, params: Option<&Params<'_>>) -> Option<
     let is_long = |bytes: usize| bytes > NAME_BYTES_MAX;
     let message = |what: &str| format!("{what} is longer than {NAME_BYTES_MAX} bytes");
     let invalid = |what: &str| Some(ErrorObject::new(code::INVALID_REQUEST, message(what)));
-    if is_long(reply.id.bytes()) || reply.token.as_ref().is_some_and(|token| is_long(token.len())) {
+    if is_long(reply.id.bytes()) || reply.token().is_some_and(|token| is_long(token.len())) {
         return invalid("the id");
     }
     if is_long(method.len()) {

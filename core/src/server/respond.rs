@@ -94,7 +94,7 @@ impl Upstreams {
         outbox.counters_mut().answers += 1;
         let mut head = Vec::new();
         let mut json = Writer::new(&mut head);
-        json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token.as_deref());
+        json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token());
         json.raw(",\"result\":");
         if let Some(us) = self.name_for(outbox, &reply) {
             start = typed_result::wrap_bare(&mut json, &mut frame, start, &us);

@@ -448,7 +448,7 @@ pub(crate) fn tell_watcher(outbox: &mut Outbox, watcher: &Watcher, params: &str)
         return;
     }
     let mut id = Vec::new();
-    crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token.as_deref());
+    crate::json::writer::Writer::new(&mut id).id(&reply.id, reply.token());
     let tag = Tag { request: Some(request), recall: true, handle: None };
     outbox.send_for(watcher.conn, tag, |json| {
         json.raw("{\"jsonrpc\":\"2.0\",").member("method", UPDATED).raw(",\"params\":");
