@@ -104,8 +104,9 @@ fn ignored_cancel_spares_background_work() {
     let told = world.wait();
     let idle = state("idle", &format!(r#","stopReason":"cancelled"{T1}"#));
     assert_eq!(told, [format!("client {idle}")], "the agent is not ended yet");
-    // The end of the background work ends the agent.
-    assert_eq!(world.agent(&terminal("t1", r#","exitStatus":{"exitCode":0}"#)), ["end"]);
+    // The end of the background work is told, and ends the agent.
+    let end = terminal("t1", r#","exitStatus":{"exitCode":0}"#);
+    assert_eq!(world.agent(&end), [format!("client {end}"), "end".into()]);
 }
 
 /// SUP-05: a restart waits for background work, at the longest until `drain` is over, and the loss of
