@@ -340,10 +340,11 @@ impl Oracle {
         };
         let Some(token) = job.token.clone() else { return };
         if !progress.is_finite() {
-            return self.mark(Mark::ProgressBackwards);
+            return;
         }
         let total = total.filter(|total| total.is_finite());
-        let (progress, total) = if job.last.is_some_and(|last| progress <= last) {
+        let is_backwards = job.last.is_some_and(|last| progress <= last);
+        let (progress, total) = if is_backwards {
             job.beats.own.1 = total;
             job.step()
         } else {
@@ -351,6 +352,9 @@ impl Oracle {
             job.beats.own = (progress, total, 0);
             (progress, total)
         };
+        if is_backwards {
+            self.mark(Mark::ProgressBackwards);
+        }
         self.arm_beat(nonce);
         let job = self.jobs.iter_mut().find(|job| job.nonce == nonce).expect("it is there");
         let Some(conn) = self.conns.get(&job.conn) else { return };
