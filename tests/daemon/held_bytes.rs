@@ -57,6 +57,9 @@ fn hostile_identity_fills_its_share_alone_over_http() {
     wait_until("its workers are busy", || carriers(&mark).len() == 7);
     let long = json!({"text": "x".repeat(LONG)});
     crowd.extend((10..14).map(|id| call(ANN, id, "echo", &long)));
+    // Each comes on a connection of its own, in any order.
+    let jobs = || daemon.status()["jobs"].as_array().map(Vec::len);
+    wait_until("its calls wait", || jobs() == Some(11));
     let refusal = |http: &mut Http| is_refusal(&http.reply().json());
     assert!(refusal(&mut call(ANN, 20, "echo", &long)), "arguments have a share");
     // The rest of the share goes to long ids.
