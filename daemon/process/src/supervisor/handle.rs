@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded, unbounded};
 use mio::{Poll, Waker};
+use rustix::io::Errno;
 use rustix::process::{getpid, set_child_subreaper};
 
 use crate::cgroup::families::{self, Families, OrphanOrigin};
@@ -78,14 +79,11 @@ impl Supervisor {
         } else {
             tracing::info!(%containment, "processes are contained");
         }
-        let adopts = orphans == Orphans::Adopt;
-        if adopts && !matches!(containment, Containment::Groups) {
-            // Every kernel has it, but not every emulator of another processor.
-            if let Err(error) = set_child_subreaper(Some(getpid())) {
-                tracing::warn!(%error, "orphans of jobs are not adopted by this process");
-            }
-        }
-        let families = families(&containment, adopts)?;
+        let orphans = match containment {
+            Containment::Groups => orphans,
+            Containment::Cgroup { .. } | Containment::Guard(_) => adopting(orphans)?,
+        };
+        let families = families(&containment, orphans == Orphans::Adopt)?;
         limits::note_original();
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -187,6 +185,24 @@ impl Supervisor {
 }
 
 /// The families of jobs, if control groups are used.
+/// Makes this process adopt orphans, if it is to. Every kernel lets it, but not every emulator of
+/// another processor, where orphans are left.
+fn adopting(orphans: Orphans) -> io::Result<Orphans> {
+    match orphans {
+        Orphans::Leave => Ok(Orphans::Leave),
+        Orphans::Adopt => match set_child_subreaper(Some(getpid())) {
+            Ok(()) => Ok(Orphans::Adopt),
+            Err(Errno::INVAL) => {
+                tracing::warn!(
+                    "this system has no child subreaper: orphans of jobs are not adopted"
+                );
+                Ok(Orphans::Leave)
+            }
+            Err(error) => Err(error.into()),
+        },
+    }
+}
+
 fn families(containment: &Containment, adopts: bool) -> io::Result<Families> {
     Ok(match containment {
         Containment::Cgroup { keeper, .. } => {
