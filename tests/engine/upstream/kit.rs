@@ -9,6 +9,7 @@ use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
 use ceased_core::{Action, ConnId, Engine, Event, Identity, Instant, Now, Rights, Role, Settings};
+use ceased_simulator::frames;
 use ceased_simulator::world::Rigged;
 use serde_json::{Value, json};
 
@@ -106,11 +107,7 @@ impl Kit {
 
     /// The lines that wait for a peer, as text.
     pub(super) fn lines(&mut self, conn: ConnId) -> Vec<String> {
-        let Some(queue) = self.engine.send_queue(conn) else { return Vec::new() };
-        let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
-        let count = queue.len();
-        queue.advance(count);
-        let text = String::from_utf8(bytes).expect("frames are text");
+        let text = frames::taken(&mut self.engine, conn);
         text.lines().map(str::to_owned).collect()
     }
 

@@ -24,6 +24,7 @@ use serde_json::Value;
 
 use self::actor::{Actor, Temper};
 use self::client::Client;
+use crate::frames;
 use crate::rng::Rng;
 use crate::world::Rigged;
 
@@ -202,11 +203,7 @@ impl Walk {
             }
         }
         for actor in self.actors.values_mut() {
-            let Some(queue) = self.engine.send_queue(actor.conn) else { continue };
-            let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
-            let count = queue.len();
-            queue.advance(count);
-            let text = String::from_utf8(bytes).expect("frames are text");
+            let text = frames::taken(&mut self.engine, actor.conn);
             let lines = text.lines().map(|line| serde_json::from_str(line).expect("it is JSON"));
             actor.inbox.extend(lines);
         }

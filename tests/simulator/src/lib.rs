@@ -6,6 +6,7 @@ pub mod again;
 pub mod agent_walk;
 pub mod durable_walk;
 pub mod fleet_walk;
+pub mod frames;
 pub mod fuzz;
 pub mod model;
 pub mod modern;

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use self::actor::{Actor, Temper};
 use self::client::Client;
+use crate::frames;
 use crate::rng::Rng;
 use crate::world::Rigged;
 
@@ -252,11 +253,7 @@ impl Walk {
     }
 
     fn lines(&mut self, conn: ConnId) -> Vec<Value> {
-        let Some(queue) = self.engine.send_queue(conn) else { return Vec::new() };
-        let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
-        let count = queue.len();
-        queue.advance(count);
-        let text = String::from_utf8(bytes).expect("frames are text");
+        let text = frames::taken(&mut self.engine, conn);
         text.lines().map(|line| serde_json::from_str(line).expect("frames are JSON")).collect()
     }
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::actor::{FIRST_MODE, MODES};
 use super::{Reopens, Walk};
+use crate::frames;
 
 /// A client with sessions.
 #[derive(Debug, Default)]
@@ -143,11 +144,7 @@ impl Walk {
     pub(super) fn clients_read(&mut self) {
         let all: Vec<ConnId> = self.clients.keys().copied().collect();
         for conn in all {
-            let Some(queue) = self.engine.send_queue(conn) else { continue };
-            let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
-            let count = queue.len();
-            queue.advance(count);
-            let text = String::from_utf8(bytes).expect("frames are text");
+            let text = frames::taken(&mut self.engine, conn);
             for line in text.lines() {
                 let message = serde_json::from_str(line).expect("frames are JSON");
                 self.client_hears(conn, &message);

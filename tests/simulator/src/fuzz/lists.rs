@@ -21,6 +21,7 @@ use ceased_core::upstream::interface::{UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
 use serde_json::{Value, json};
 
+use crate::frames;
 use crate::slow::member;
 use crate::world::Rigged;
 
@@ -204,11 +205,7 @@ impl Host<'_> {
     }
 
     fn lines(&mut self, conn: ConnId) -> Vec<Value> {
-        let Some(queue) = self.engine.send_queue(conn) else { return Vec::new() };
-        let bytes: Vec<u8> = queue.runs().flatten().copied().collect();
-        let count = queue.len();
-        queue.advance(count);
-        let text = String::from_utf8(bytes).expect("frames are text");
+        let text = frames::taken(&mut self.engine, conn);
         text.lines().map(parsed).collect()
     }
 
