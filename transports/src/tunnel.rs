@@ -68,6 +68,8 @@ pub struct Tunnel<T> {
     is_open: bool,
     /// Bytes of the proxy's answer; behind it, bytes of the host that arrived with it.
     input: Vec<u8>,
+    /// Bytes of interim answers, which count in the limit.
+    interim: usize,
     /// Bytes on their way: the request, then those that were held.
     output: Vec<u8>,
     /// Bytes that wait until it is open.
@@ -87,7 +89,7 @@ impl<T: Transport> Tunnel<T> {
         request.push_str("\r\n");
         let (output, target) = (request.into_bytes(), target.into());
         let (input, held) = (Vec::new(), Vec::new());
-        Self { below, target, is_open: false, input, output, held, failed: None }
+        Self { below, target, is_open: false, input, interim: 0, output, held, failed: None }
     }
 
     /// Sends bytes on their way as far as there is room; whether nothing is left.
@@ -113,7 +115,7 @@ impl<T: Transport> Tunnel<T> {
         let mut piece = [0; 2048];
         while !self.is_open {
             let Some(end) = memchr::memmem::find(&self.input, b"\r\n\r\n") else {
-                if self.input.len() > HEAD_BYTES_MAX {
+                if self.interim + self.input.len() > HEAD_BYTES_MAX {
                     return Err(self.fail(TunnelError::NotHttp));
                 }
                 self.flush()?;
@@ -128,7 +130,7 @@ impl<T: Transport> Tunnel<T> {
             let head = std::mem::replace(&mut self.input, rest);
             match status(&head) {
                 Some(200..=299) => self.is_open = true,
-                Some(100..=199) => {}
+                Some(100..=199) => self.interim += head.len(),
                 Some(status) => {
                     let target = self.target.clone();
                     return Err(self.fail(TunnelError::Refused { status, target }));
@@ -271,11 +273,13 @@ mod tests {
     #[test]
     fn proxy_that_does_not_open_a_tunnel_is_told() {
         let long = [b"HTTP/1.1 200 Go\r\n", vec![b'a'; HEAD_BYTES_MAX].as_slice()].concat();
+        let waits = b"HTTP/1.1 100 Wait\r\n\r\n".repeat(HEAD_BYTES_MAX / 16);
         for (answer, why) in [
             (&b"HTTP/1.1 403 No\r\n\r\n"[..], "HTTP 403"),
             (b"HTTP/1.1 407 No\r\n\r\n", "a user and a password for h:1"),
             (b"SSH-2.0\r\n\r\n", "other than HTTP"),
             (&long, "other than HTTP"),
+            (&waits, "other than HTTP"),
             (b"", "closed the connection"),
         ] {
             let (ours, mut theirs) = UnixStream::pair().unwrap();
