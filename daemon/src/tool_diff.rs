@@ -39,7 +39,7 @@ fn lines_of(tool: &str) -> Vec<String> {
     let mut all = tool.chars();
     while let Some(c) = all.next() {
         let mut end = |line: &mut String, depth| {
-            lines.push(clean(line).into_owned());
+            lines.push(visible(line));
             *line = "  ".repeat(depth);
         };
         match (c, is_string) {
@@ -69,8 +69,27 @@ fn lines_of(tool: &str) -> Vec<String> {
             (_, true | false) => line.push(c),
         }
     }
-    lines.push(clean(&line).into_owned());
+    lines.push(visible(&line));
     lines
+}
+
+/// A line in which every character is seen: those that hide in a text stay in a terminal elsewhere,
+/// since emoji have some, but carry instructions that a person would approve unseen.
+fn visible(line: &str) -> String {
+    let is_hidden = |c: char| {
+        matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}'
+                | '\u{e0100}'..='\u{e01ef}')
+    };
+    let mut shown = String::new();
+    for c in clean(line).chars() {
+        match is_hidden(c) {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Every line of two texts with its sign: of the first alone, of the second alone, or of both.
@@ -160,5 +179,12 @@ mod tests {
         let diff = tool_diff(Some(&of("old")), &of("new"));
         assert_eq!(diff.lines().filter(|line| line.starts_with("- ")).count(), 1500);
         assert_eq!(diff.lines().filter(|line| line.starts_with("+ ")).count(), 1500);
+    }
+
+    /// Characters that hide in a text are seen.
+    #[test]
+    fn hidden_characters_are_shown() {
+        let diff = tool_diff(Some(r#"{"a":"x"}"#), "{\"a\":\"x\u{fe01}\u{e0101}\u{ad}\u{3164}\"}");
+        assert!(diff.contains(r"x\u{fe01}\u{e0101}\u{ad}\u{3164}"), "{diff}");
     }
 }

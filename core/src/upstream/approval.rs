@@ -55,6 +55,14 @@ pub(crate) struct ServerPins {
     pub(super) revision: u64,
 }
 
+impl ServerPins {
+    /// These tools, with the memory of an identity that was told the same, as most are.
+    pub(super) fn shared(&self, tools: ApprovedTools) -> Arc<ApprovedTools> {
+        let same = self.by.values().find(|known| ***known == tools).cloned();
+        same.unwrap_or_else(|| Arc::new(tools))
+    }
+}
+
 /// The pins of the tools of a server, as its clients of one audience know it.
 #[derive(Debug, Default)]
 pub(crate) struct Pins {

@@ -187,7 +187,9 @@ impl Server {
         }
         let is_fit = |name: &str| filter.offers(name) && !self.unfit.contains_key(name);
         let offered = |tool: &&str| {
-            text_member(tool, "name").is_none_or(|it| is_fit(&it) && !self.pin_hides(&it, tool))
+            // UPS-19: a tool without a name is no tool that was approved.
+            let name = text_member(tool, "name");
+            name.map_or(!is_refused, |it| is_fit(&it) && !self.pin_hides(&it, tool))
         };
         let kept = elements(tools).into_iter().filter(offered);
         let kept: Vec<Cow<'_, str>> = kept.map(|tool| self.with_support(tool).0).collect();

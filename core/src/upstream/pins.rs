@@ -138,14 +138,18 @@ impl Gateway<'_> {
         }
         let pins = self.upstreams.pins.entry(server.into()).or_default();
         let identity = approval.map(|it| (it, Identity::parse(&it.identity)));
-        match identity {
-            Some((it, None)) if it.identity.is_empty() => {
-                pins.by.entry(None).or_insert_with(|| Arc::new(it.tools.clone()));
+        let (tools, identity) = match identity {
+            Some((it, None)) if it.identity.is_empty() => (Some(&it.tools), None),
+            Some((it, Some(identity))) => (Some(&it.tools), Some(identity)),
+            Some((_, None)) | None => (None, None),
+        };
+        match tools {
+            Some(tools) if !pins.by.contains_key(&identity) => {
+                let tools = pins.shared(tools.clone());
+                pins.by.insert(identity, tools);
             }
-            Some((it, Some(identity))) => {
-                pins.by.entry(Some(identity)).or_insert_with(|| Arc::new(it.tools.clone()));
-            }
-            Some((_, None)) | None => pins.is_closed = true,
+            Some(_) => {}
+            None => pins.is_closed = true,
         }
         for audience in self.upstreams.audiences(server) {
             self.upstreams.apply_pins(server, audience.as_ref());
@@ -187,9 +191,7 @@ impl Gateway<'_> {
     ) {
         let pins = self.upstreams.pins.entry(server.name.clone()).or_default();
         let text = identity.as_ref().map_or_else(String::new, |identity| format!("{identity}"));
-        // Most identities are told the same.
-        let same = pins.by.values().find(|known| ***known == tools).cloned();
-        let tools = same.unwrap_or_else(|| Arc::new(tools));
+        let tools = pins.shared(tools);
         let approval = Box::new(Approval { identity: text.into(), tools: (*tools).clone() });
         pins.by.insert(identity, tools);
         let server = Arc::clone(server);

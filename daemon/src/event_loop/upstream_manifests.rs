@@ -37,7 +37,7 @@ impl Server {
     }
 
     /// Keeps approved tools. Without a state directory they last as long as the process.
-    pub(super) fn save_approval(&mut self, server: &UpstreamServer, approval: Box<Approval>) {
+    pub(super) fn save_approval(&mut self, server: &UpstreamServer, approval: Approval) {
         if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, approval_key(server)) {
             kept.save_approval(&key, &server.name, approval);
         }

@@ -31,6 +31,10 @@ const QUOTED_BYTES: usize = 2048;
 const EOF_GRACE: Duration = Duration::from_millis(500);
 /// Bytes of the difference of one tool in a log line; `ceased approve` shows all of it.
 const LOGGED_DIFF_MAX: usize = 2048;
+/// Tools that differ of which the log has the difference; `ceased approve` shows all.
+const LOGGED_TOOLS_MAX: usize = 8;
+/// Bytes of the old and the new text together that are compared for the log.
+const COMPARED_MAX: usize = 16 * 1024;
 /// Pause between two SIGKILLs to an instance that does not end.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of reads from the pipe of an instance that has ended.
@@ -99,8 +103,12 @@ impl Server {
                 );
             }
             UpstreamAction::ToolsDiffer { server, changes } => {
-                for ToolChange { tool, before, after } in &changes {
-                    let diff = tool_diff(before.as_deref(), after);
+                // The loop waits for each.
+                for ToolChange { tool, before, after } in changes.iter().take(LOGGED_TOOLS_MAX) {
+                    let is_short =
+                        before.as_ref().map_or(0, |it| it.len()) + after.len() <= COMPARED_MAX;
+                    let before = before.as_deref().filter(|_| is_short);
+                    let diff = if is_short { tool_diff(before, after) } else { String::new() };
                     let end = diff.floor_char_boundary(LOGGED_DIFF_MAX);
                     tracing::warn!(
                         server = &*server,
@@ -111,7 +119,7 @@ impl Server {
                 }
             }
             UpstreamAction::SaveApproval { server, approval } => {
-                self.save_approval(&server, approval);
+                self.save_approval(&server, *approval);
             }
             UpstreamAction::SaveManifest { server, manifest } => {
                 self.save_manifest(&server, *manifest);

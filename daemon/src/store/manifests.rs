@@ -9,6 +9,7 @@
 //! Approvals, the tools of a server as they were approved, are files below `approvals` (UPS-19). They are
 //! no cache: none is removed, and one that cannot be read is told to the engine.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::hash::Hasher as _;
@@ -17,6 +18,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use ceased_core::upstream::approval::Approval;
@@ -32,7 +34,8 @@ const FORMAT: u32 = 2;
 const BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Files at most; the ones written longest ago are removed first.
 const FILES_MAX: usize = 256;
-/// Approvals at most; further ones are not kept, so that the tools are compared with none.
+/// Approvals at most. Further ones are not kept, and after a restart nothing of their servers is
+/// approved by itself.
 const APPROVALS_MAX: usize = 4096;
 /// Manifests that wait to be written at most; further ones are dropped, and kept after the next
 /// start of their server.
@@ -44,8 +47,12 @@ const ENDING: &str = "json";
 #[derive(Debug)]
 pub(crate) struct Manifests {
     dirs: Dirs,
+    /// Approvals that are not written yet, by the names of their files.
+    pending: Arc<Mutex<Pending>>,
     writer: Option<Writer>,
 }
+
+type Pending = BTreeMap<String, Arc<KeptApproval<Approval>>>;
 
 #[derive(Debug, Clone)]
 struct Dirs {
@@ -57,7 +64,8 @@ struct Dirs {
 #[derive(Debug)]
 enum Order {
     Manifest(String, Box<Manifest>),
-    Approval(String, String, Box<Approval>),
+    /// The approvals that wait.
+    Approvals,
 }
 
 /// The thread that writes.
@@ -73,7 +81,7 @@ struct Kept<M> {
     manifest: M,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct KeptApproval<A> {
     format: u32,
     /// For a reader of the file.
@@ -129,7 +137,7 @@ impl Manifests {
     pub(crate) fn of(state_dir: &Path) -> Self {
         let dirs =
             Dirs { manifests: state_dir.join("manifests"), approvals: state_dir.join("approvals") };
-        Self { dirs, writer: None }
+        Self { dirs, pending: Arc::default(), writer: None }
     }
 
     /// The manifests of this key that are known, each of other clients.
@@ -141,7 +149,11 @@ impl Manifests {
                 None
             }
         };
-        files_of(&self.dirs.manifests, key).iter().filter_map(known).collect()
+        let files = files_of(&self.dirs.manifests, key).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot read the manifests");
+            Vec::new()
+        });
+        files.iter().filter_map(known).collect()
     }
 
     /// The approvals of this key, each of another identity; `None` for one that cannot be read.
@@ -161,7 +173,33 @@ impl Manifests {
                 }
             }
         };
-        files_of(&self.dirs.approvals, key).iter().map(known).collect()
+        let pending = self.pending();
+        let is_of = |name: &str| {
+            let rest = name.strip_prefix(key);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
+        let waiting = pending.iter().filter(|(name, _)| is_of(name));
+        // UPS-19: those that are not written yet count, and nothing is approved that cannot be read.
+        let mut all: Vec<_> = waiting.map(|(_, of)| Some(of.approval.clone())).collect();
+        match files_of(&self.dirs.approvals, key) {
+            Ok(files) => {
+                let is_written = |path: &&PathBuf| {
+                    let name = path.file_stem().and_then(OsStr::to_str);
+                    name.is_none_or(|name| !pending.contains_key(name))
+                };
+                all.extend(files.iter().filter(is_written).map(known));
+                // Where there was no room to keep it, the first list is not known to be one.
+                let count = || fs::read_dir(&self.dirs.approvals).map_or(0, Iterator::count);
+                if all.is_empty() && count() >= APPROVALS_MAX {
+                    all.push(None);
+                }
+            }
+            Err(error) => {
+                tracing::error!(dir = %self.dirs.approvals.display(), %error, "cannot read approvals of tools");
+                all.push(None);
+            }
+        }
+        all
     }
 
     /// Has a manifest written by the thread for that.
@@ -171,19 +209,25 @@ impl Manifests {
     }
 
     /// Has approved tools written by the thread for that.
-    pub(crate) fn save_approval(&mut self, key: &str, server: &str, approval: Box<Approval>) {
+    pub(crate) fn save_approval(&mut self, key: &str, server: &str, approval: Approval) {
         let name = file(key, &approval.identity);
-        self.order(Order::Approval(name, server.to_owned(), approval));
+        let kept = KeptApproval { format: FORMAT, server: server.to_owned(), approval };
+        self.pending().insert(name, Arc::new(kept));
+        self.order(Order::Approvals);
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        locked(&self.pending)
     }
 
     /// Hands an order to the thread, which is started if there is none.
     fn order(&mut self, order: Order) {
         if self.writer.is_none() {
             let (orders, received) = sync_channel(WAITING_MAX);
-            let dirs = self.dirs.clone();
+            let (dirs, pending) = (self.dirs.clone(), Arc::clone(&self.pending));
             let thread = std::thread::Builder::new()
                 .name("manifests".into())
-                .spawn(move || write_all(&dirs, &received));
+                .spawn(move || write_all(&dirs, &pending, &received));
             match thread {
                 Ok(thread) => self.writer = Some(Writer { orders, thread }),
                 Err(error) => tracing::warn!(%error, "cannot keep manifests of servers"),
@@ -191,13 +235,10 @@ impl Manifests {
         }
         let Some(writer) = &self.writer else { return };
         match writer.orders.try_send(order) {
-            Ok(()) => {}
-            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => {
-                let what = match order {
-                    Order::Manifest(..) => "a manifest",
-                    Order::Approval(..) => "an approval of tools",
-                };
-                tracing::warn!("{what} was not kept: {WAITING_MAX} others are being written");
+            // An order that is carried out later writes all approvals.
+            Ok(()) | Err(TrySendError::Full(Order::Approvals)) => {}
+            Err(TrySendError::Full(Order::Manifest(..)) | TrySendError::Disconnected(_)) => {
+                tracing::warn!("a manifest was not kept: {WAITING_MAX} others are being written");
             }
         }
     }
@@ -225,10 +266,14 @@ fn file(key: &str, audience: &str) -> String {
     format!("{key}-{:016x}", hash.finish128().h1)
 }
 
-/// The files of a key in a directory.
-fn files_of(dir: &Path, key: &str) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(dir) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+/// The files of a key in a directory, which need not be there.
+fn files_of(dir: &Path, key: &str) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|entry| Ok(entry?.path())).collect();
+    let mut paths = paths?;
     paths.retain(|path| {
         let name = path.file_stem().map(OsStr::as_bytes).unwrap_or_default();
         let rest = name.strip_prefix(key.as_bytes());
@@ -236,7 +281,7 @@ fn files_of(dir: &Path, key: &str) -> Vec<PathBuf> {
             && path.extension() == Some(OsStr::new(ENDING))
     });
     paths.sort();
-    paths
+    Ok(paths)
 }
 
 fn bounded(path: &Path) -> io::Result<String> {
@@ -268,32 +313,52 @@ fn read(path: &Path) -> io::Result<Manifest> {
     Ok(manifest)
 }
 
-fn write_all(dirs: &Dirs, orders: &Receiver<Order>) {
+fn write_all(dirs: &Dirs, pending: &Mutex<Pending>, orders: &Receiver<Order>) {
     for order in orders {
-        if let Err((dir, error)) = carry_out(dirs, &order) {
-            tracing::warn!(dir = %dir.display(), %error, "cannot keep the tools of a server");
+        if let Order::Manifest(name, manifest) = order {
+            let dir = &*dirs.manifests;
+            let written = write(dir, &name, &Kept { format: FORMAT, manifest });
+            if let Err(error) = written.and_then(|()| remove_oldest(dir)) {
+                tracing::warn!(dir = %dir.display(), %error, "cannot keep a manifest");
+            }
+        }
+        write_approvals(&dirs.approvals, pending);
+    }
+}
+
+/// Writes the approvals that wait. One that cannot be written waits for the next order, so that a
+/// reload finds it.
+fn write_approvals(dir: &Path, pending: &Mutex<Pending>) {
+    let waiting = locked(pending).clone();
+    for (name, approval) in waiting {
+        match write_approval(dir, &name, &approval) {
+            Ok(()) => {
+                let mut pending = locked(pending);
+                if pending.get(&name).is_some_and(|last| Arc::ptr_eq(last, &approval)) {
+                    pending.remove(&name);
+                }
+            }
+            Err(error) => tracing::error!(
+                dir = %dir.display(),
+                server = approval.server,
+                %error,
+                "cannot keep an approval of tools: after a restart the tools are approved anew"
+            ),
         }
     }
 }
 
-fn carry_out<'d>(dirs: &'d Dirs, order: &Order) -> Result<(), (&'d Path, io::Error)> {
-    match order {
-        Order::Manifest(name, manifest) => {
-            let dir = &*dirs.manifests;
-            let written = write(dir, name, &Kept { format: FORMAT, manifest });
-            written.and_then(|()| remove_oldest(dir)).map_err(|error| (dir, error))
-        }
-        Order::Approval(name, server, approval) => {
-            let dir = &*dirs.approvals;
-            let count = fs::read_dir(dir).map_or(0, Iterator::count);
-            if count >= APPROVALS_MAX && !dir.join(name).with_extension(ENDING).exists() {
-                let why = format!("there are {count} files, of {APPROVALS_MAX}: remove old ones");
-                return Err((dir, io::Error::other(why)));
-            }
-            let kept = KeptApproval { format: FORMAT, server: server.clone(), approval };
-            write(dir, name, &kept).map_err(|error| (dir, error))
-        }
+fn write_approval(dir: &Path, name: &str, approval: &KeptApproval<Approval>) -> io::Result<()> {
+    let count = fs::read_dir(dir).map_or(0, Iterator::count);
+    if count >= APPROVALS_MAX && !dir.join(name).with_extension(ENDING).exists() {
+        let why = format!("there are {count} files, of {APPROVALS_MAX}: remove old ones");
+        return Err(io::Error::other(why));
     }
+    write(dir, name, approval)
+}
+
+fn locked(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
+    pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Replaces a file at once: a reader finds the old content or the new one.
@@ -429,9 +494,9 @@ mod tests {
         let of_ann = Approval { identity: "uid:1".into(), ..common.clone() };
         let mut manifests = Manifests::of(dir.path());
         assert_eq!(manifests.load_approvals("k"), []);
-        manifests.save_approval("k", "s", Box::new(of_ann.clone()));
-        manifests.save_approval("k", "s", Box::new(common.clone()));
-        manifests.save_approval("other", "s", Box::default());
+        manifests.save_approval("k", "s", of_ann.clone());
+        manifests.save_approval("k", "s", common.clone());
+        manifests.save_approval("other", "s", Approval::default());
         drop(manifests);
         let manifests = Manifests::of(dir.path());
         assert_eq!(manifests.load_approvals("k"), [Some(of_ann), Some(common.clone())]);
@@ -439,6 +504,30 @@ mod tests {
             fs::write(dir.path().join("approvals/k.json"), text).unwrap();
             assert_eq!(manifests.load_approvals("k")[1], None, "{text}");
         }
+    }
+
+    /// UPS-19: an approval that cannot be written counts until the daemon ends, and nothing is taken for
+    /// none where approvals cannot be read or had no room.
+    #[test]
+    fn approvals_without_a_place_are_no_absent_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let approvals = dir.path().join("approvals");
+        fs::write(&approvals, "no directory").unwrap();
+        let mut manifests = Manifests::of(dir.path());
+        let approval = Approval { identity: "uid:1".into(), ..Approval::default() };
+        for _ in 0..2 {
+            manifests.save_approval("k", "s", approval.clone());
+            assert_eq!(manifests.load_approvals("k"), [Some(approval.clone()), None]);
+        }
+        fs::remove_file(&approvals).unwrap();
+        manifests.save("k", manifest("writes what waits"));
+        drop(manifests);
+        let manifests = Manifests::of(dir.path());
+        assert_eq!(manifests.load_approvals("k"), [Some(approval)]);
+        for at in 1..APPROVALS_MAX {
+            fs::write(approvals.join(format!("f{at}.json")), "").unwrap();
+        }
+        assert_eq!(manifests.load_approvals("another"), [None]);
     }
 
     /// UPS-19: another program, URL or user has approvals of its own; a variable makes no difference.

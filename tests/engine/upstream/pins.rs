@@ -154,7 +154,8 @@ fn new_and_unlisted_tools_are_refused() {
         kit.read(ann);
         // The list of a server that shows through passes page by page.
         kit.send(ann, &json!({"jsonrpc": "2.0", "id": "l", "method": "tools/list"}));
-        kit.lists(upstream, &[tool("add", "adds"), tool("new", "is new")]);
+        let nameless = json!({"name": null, "description": "evil"});
+        kit.lists(upstream, &[tool("add", "adds"), tool("new", "is new"), nameless]);
         let shown = kit.one(ann)["result"]["tools"].clone();
         assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
         assert_eq!(shown[0]["name"], "add");
