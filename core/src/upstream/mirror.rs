@@ -35,6 +35,11 @@ const BRANCHES: [&str; 15] = [
 /// Members of a schema that hold schemas by names.
 const NAMED_BRANCHES: [&str; 4] = ["$defs", "definitions", "patternProperties", "dependentSchemas"];
 
+/// Headers of one tool at most: each is sent with every call.
+const MIRRORS_MAX: usize = 64;
+/// Bytes of the name of a header and of the names on the way to its argument at most.
+const MIRROR_BYTES_MAX: usize = 4096;
+
 /// An argument that a header repeats.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mirror {
@@ -117,6 +122,12 @@ impl Found {
         if self.mirrors.iter().any(|known| known.header.eq_ignore_ascii_case(name)) {
             return Err(format!("{name:?} is for two arguments"));
         }
+        let bytes = self.path.iter().map(|name| name.len()).sum::<usize>() + name.len();
+        if self.mirrors.len() >= MIRRORS_MAX || bytes > MIRROR_BYTES_MAX {
+            return Err(format!(
+                "it has more than {MIRRORS_MAX} headers, or one with more than {MIRROR_BYTES_MAX} bytes"
+            ));
+        }
         self.mirrors.push(Mirror { header: name.into(), path: self.path.clone() });
         Ok(())
     }
@@ -167,5 +178,12 @@ mod tests {
             "b":{"type":"string","x-mcp-header":"a"}}}"#;
         assert!(of(two).unwrap_err().contains("two arguments"));
         assert!(of(r#"{"type":"string","x-mcp-header":"A"}"#).unwrap_err().contains("no property"));
+        let text = |at: usize| format!(r#""a{at}":{{"type":"string","x-mcp-header":"A{at}"}}"#);
+        let many = |count: usize| (0..count).map(text).collect::<Vec<_>>().join(",");
+        let schema = |inner: &str| format!("{{\"properties\":{{{inner}}}}}");
+        assert_eq!(of(&schema(&many(MIRRORS_MAX))).unwrap().len(), MIRRORS_MAX);
+        assert!(of(&schema(&many(MIRRORS_MAX + 1))).unwrap_err().contains("64 headers"));
+        let long = format!("\"{}\":{}", "p".repeat(MIRROR_BYTES_MAX), schema(&many(1)));
+        assert!(of(&schema(&long)).unwrap_err().contains("4096 bytes"));
     }
 }
