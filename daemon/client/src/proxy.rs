@@ -115,7 +115,8 @@ fn proxy_for(
 /// Whether a host is this machine, for which there is no proxy.
 fn is_local_host(host: &str) -> bool {
     let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    host == "localhost" || host.parse().is_ok_and(is_loopback)
+    let name = host.strip_suffix('.').unwrap_or(host);
+    name == "localhost" || name.ends_with(".localhost") || host.parse().is_ok_and(is_loopback)
 }
 
 /// A part of a URL as it was meant: `%2F` is a slash. A text that is no code stays.
@@ -143,7 +144,12 @@ fn read(text: &str) -> Result<Proxy, String> {
         Some((user, place)) => (Some(percent_decoded(user)), place),
         None => (None, authority),
     };
-    let url = Url::parse(&format!("http://{place}{path}")).map_err(|why| format!("it {why}"))?;
+    if path.contains('@') {
+        return Err("a /, ? or # in its password must be written as %2F, %3F or %23".to_owned());
+    }
+    // What is wrong may be a part of a password.
+    let url = Url::parse(&format!("http://{place}{path}"))
+        .map_err(|_| "it has no host and port that can be read".to_owned())?;
     let Place::Tcp { host, port, .. } = url.place else { return Err("it has no host".to_owned()) };
     let user = user.map(|user| if user.contains(':') { user } else { format!("{user}:") });
     let authorization = user.map(|user| format!("Basic {}", STANDARD.encode(user)));
@@ -218,6 +224,7 @@ mod tests {
             ("http://127.0.0.1:8/", &both, None),
             ("https://[::1]/", &both, None),
             ("https://localhost/", &both, None),
+            ("http://app.localhost:3000/", &both, None),
             ("unix:/run/s.sock", &both, None),
         ] {
             let found = route(url, variables);
@@ -242,9 +249,14 @@ mod tests {
 
     #[test]
     fn wrong_proxy_is_told_without_its_password() {
-        for text in
-            ["socks5://u:secret@p:1", "https://p", "http://u:secret@p:x", "http://u:secret@"]
-        {
+        for text in [
+            "socks5://u:secret@p:1",
+            "https://p",
+            "http://u:secret@p:x",
+            "http://u:secret@",
+            "http://u:secret/x@p:1",
+            "http://u:12/secret@p:1",
+        ] {
             let why = route("https://a.org/", &[("HTTPS_PROXY", text)]).proxy().unwrap_err();
             assert!(why.contains("HTTPS_PROXY") && !why.contains("secret"), "{why}");
         }
