@@ -82,7 +82,8 @@ impl Shared {
             });
             names.push(table.map(|table| {
                 // One that is behind ceased already stays as it is.
-                if entry.is_direct() {
+                let moves = entry.remote().is_none_or(|remote| remote.movable(format).is_ok());
+                if entry.is_direct() && moves {
                     self.added.push_str(&format!("\n{}", table.text));
                     self.shown.push_str(&format!("\n{}", table.shown));
                     self.taken.insert(table.name.clone());

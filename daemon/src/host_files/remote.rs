@@ -94,6 +94,25 @@ impl RemoteEntry {
         !self.headers.is_empty() || self.url.contains(['?', '@'])
     }
 
+    /// Whether the entry can be moved into the daemon.
+    ///
+    /// # Errors
+    /// If its host has another form for commands, its file cannot be edited so, or its URL may have a
+    /// secret, which every user of the machine would see in a command line.
+    pub(crate) fn movable(&self, format: Format) -> Result<(), String> {
+        let imported = "`ceased import` prints it for the daemon's configuration";
+        if format != Format::Json {
+            return Err(format!("only entries in JSON are moved; {imported}"));
+        }
+        if self.kind.as_ref().is_some_and(|kind| kind.value == "remote") {
+            return Err(format!("its host has another form for commands; {imported}"));
+        }
+        match self.url.contains(['?', '@']) || self.url.contains("${") {
+            true => Err(format!("its URL may have a secret; {imported}")),
+            false => Ok(()),
+        }
+    }
+
     /// Has the host run this program with these arguments instead.
     ///
     /// # Errors
@@ -105,13 +124,7 @@ impl RemoteEntry {
         binary: &Binary,
         leading: &[String],
     ) -> Result<Vec<Edit>, String> {
-        let imported = "`ceased import` prints it for the daemon's configuration";
-        if format != Format::Json {
-            return Err(format!("only entries in JSON are moved; {imported}"));
-        }
-        if self.kind.as_ref().is_some_and(|kind| kind.value == "remote") {
-            return Err(format!("its host has another form for commands; {imported}"));
-        }
+        self.movable(format)?;
         let (name, key, value) = &self.member;
         let written = |span: &Range<usize>| text.get(span.clone()).unwrap_or_default();
         let colon = written(&(key.end..value.start));
