@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 
 use super::options::FleetOptions;
 use super::records;
-use super::shared::{Followed, Shared};
+use super::shared::Shared;
 
 /// Time between two looks for changes: a hint may be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -314,8 +314,10 @@ impl Thread {
             followed.remove(&row.id);
             return true;
         }
-        let before = mem::replace(entry, Followed { version: row.version, ..*entry });
-        before.version < row.version && !before.is_own
+        let is_newer = entry.version < row.version;
+        // This answer may have been on its way while an own write was stored.
+        entry.version = entry.version.max(row.version);
+        is_newer && !entry.is_own
     }
 }
 

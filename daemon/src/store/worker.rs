@@ -93,9 +93,25 @@ impl Batch {
     }
 }
 
-/// Size of the result in a write.
+/// Size of the result, the questions or the answers in a write.
 pub(super) fn result_bytes(write: &StoreWrite) -> usize {
-    write.record().map_or(0, |record| record.outcome.bytes())
+    let answers = match write {
+        StoreWrite::Input { responses, .. } => responses.len(),
+        StoreWrite::New(_)
+        | StoreWrite::Change(_)
+        | StoreWrite::Put(_)
+        | StoreWrite::Cancel(_)
+        | StoreWrite::Delete(_)
+        | StoreWrite::Watch(_)
+        | StoreWrite::Unwatch(_)
+        | StoreWrite::Taken(_)
+        | StoreWrite::Retire
+        | StoreWrite::Probe => 0,
+    };
+    let of_record = write
+        .record()
+        .map_or(0, |record| record.outcome.bytes() + record.asks.as_deref().map_or(0, str::len));
+    answers + of_record
 }
 
 impl fmt::Debug for Worker {

@@ -7,7 +7,7 @@ use crate::contract::Failure;
 use crate::postgres::{PgError, Session};
 
 /// Number of the format that this version writes.
-pub const FORMAT: i64 = 1;
+pub const FORMAT: i64 = 2;
 
 /// The oldest server that is used.
 const OLDEST: i64 = 140_000;
