@@ -321,11 +321,15 @@ impl Engine {
         self.order_write(seq, write);
     }
 
-    /// Has the table watch the tasks again that requests here wait for: this engine is another member.
+    /// Has the table watch the tasks again that requests here wait for, and know that this engine
+    /// drains: it is another member.
     pub(super) fn watch_again(&mut self) {
         let lives = |id: &TaskId| self.tasks.get(*id).is_some_and(|it| !it.status().is_terminal());
         let watched: Vec<TaskId> = self.lookups.watched().filter(lives).collect();
         watched.into_iter().for_each(|id| self.tell_table(StoreWrite::Watch(id)));
+        if self.retires {
+            self.tell_table(StoreWrite::Retire);
+        }
     }
 
     // --------------------------------------------------------------------- restart

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS ceased.meta (
     cursor_key bytea NOT NULL,
     fleet uuid NOT NULL
 );
-INSERT INTO ceased.meta SELECT 1, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()), gen_random_uuid()
+INSERT INTO ceased.meta SELECT 2, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()), gen_random_uuid()
     WHERE NOT EXISTS (SELECT FROM ceased.meta);
 CREATE SEQUENCE IF NOT EXISTS ceased.epoch;
 CREATE TABLE IF NOT EXISTS ceased.node (
