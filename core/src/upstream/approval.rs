@@ -90,23 +90,38 @@ impl Pins {
 /// The pinned members of an element of `tools/list`: one spelling for every order of members and
 /// every escape.
 pub(super) fn pinned(element: &str) -> Box<str> {
-    let of = |(key, value)| Some((PINNED.iter().position(|name| *key_of(key) == **name)?, value));
-    let mut found: Vec<(usize, &str)> = members(element).into_iter().filter_map(of).collect();
+    let of = |(key, value)| {
+        let key = key_of(key);
+        Some((PINNED.iter().position(|name| is_read_as(&key, name))?, key, value))
+    };
+    let mut found: Vec<(usize, Box<str>, &str)> =
+        members(element).into_iter().filter_map(of).collect();
     // Stable: a member that occurs twice is pinned twice, since readers disagree on the one that
     // counts.
-    found.sort_by_key(|(at, _)| *at);
+    found.sort_by_key(|(at, ..)| *at);
     let mut text = String::from("{");
-    for (at, value) in found {
+    for (_, key, value) in found {
         text.push_str(if text.len() == 1 { "" } else { "," });
-        text.push_str(&format!("\"{}\":", PINNED[at]));
+        text.push_str(&format!("{}:", quoted(&key)));
         spell(value, DEPTH_MAX, &mut text);
     }
     text.push('}');
     text.into()
 }
 
+/// Whether a reader may take a key for this name: some do not tell cases apart, nor letters that
+/// have the same lower case.
+pub(super) fn is_read_as(key: &str, name: &str) -> bool {
+    let folded = |c: char| match c {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        c => c.to_ascii_lowercase(),
+    };
+    key.chars().map(folded).eq(name.chars().map(folded))
+}
+
 /// The text of a key as it is written between its quotes.
-fn key_of(key: &str) -> Box<str> {
+pub(super) fn key_of(key: &str) -> Box<str> {
     text_of(&format!("\"{key}\"")).unwrap_or_else(|| key.into())
 }
 
@@ -175,6 +190,8 @@ mod tests {
             (r#","annotations":{"readOnlyHint":true}"#, ""),
             (r#""title":"#, r#""description":"other","title":"#),
             (r#""title":"#, r#""descr\u0069ption":"other","title":"#),
+            (r#""title":"#, r#""Description":"other","title":"#),
+            (r#""title":"#, "\"de\u{17f}cription\":\"other\",\"title\":"),
         ] {
             let other = base.replacen(from, to, 1);
             assert_ne!(other, base, "{from}");

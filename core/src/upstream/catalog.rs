@@ -7,12 +7,14 @@ use alloc::vec::Vec;
 
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::tool::{StopPolicy, TaskSupport, Tool};
-use crate::upstream::approval::Pins;
+use crate::upstream::approval::{Pins, is_read_as, key_of};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::mirror::mirrors;
 use crate::upstream::reading::ListRead;
-use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
+use crate::upstream::rewrite::{
+    elements, member, members, quoted, text_member, with_member, without,
+};
 use crate::upstream::route::Route;
 use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
@@ -193,7 +195,24 @@ impl Server {
         };
         let kept = elements(tools).into_iter().filter(offered);
         let kept: Vec<Cow<'_, str>> = kept.map(|tool| self.with_support(tool).0).collect();
-        Cow::Owned(with_member(page, "tools", &alloc::format!("[{}]", kept.join(","))))
+        let page = match is_refused {
+            true => without_lookalikes(page),
+            false => Cow::Borrowed(page),
+        };
+        Cow::Owned(with_member(&page, "tools", &alloc::format!("[{}]", kept.join(","))))
+    }
+}
+
+/// A page without members that some reader takes for its tools.
+fn without_lookalikes(page: &str) -> Cow<'_, str> {
+    let is_it = |name: &&str| {
+        let key = key_of(name);
+        &*key != "tools" && is_read_as(&key, "tools")
+    };
+    let names: Vec<&str> = members(page).into_iter().map(|(name, _)| name).filter(is_it).collect();
+    match names.is_empty() {
+        true => Cow::Borrowed(page),
+        false => Cow::Owned(without(page, &names)),
     }
 }
 

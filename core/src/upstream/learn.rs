@@ -71,6 +71,8 @@ impl Gateway<'_> {
         for at in (0..LISTS.len()).filter(|at| !declares(identity, *at)) {
             server.take_list(at, ListRead::default());
         }
+        // UPS-19: the tools that are offered may depend on the revision.
+        self.note_changes(&name, audience.as_ref());
         self.want_lists(id, (0..LISTS.len()).filter(|at| declares(identity, *at)), wait);
         self.answer_waiters();
     }

@@ -199,7 +199,7 @@ impl Gateway<'_> {
     }
 
     /// Tells an operator of the tools that differ, if they are others than before.
-    fn note_changes(&mut self, name: &str, audience: Option<&Audience>) {
+    pub(super) fn note_changes(&mut self, name: &str, audience: Option<&Audience>) {
         let state = match audience {
             None => self.upstreams.server_mut(name),
             Some(of) => self.upstreams.personal.get_mut(name).and_then(|all| all.get_mut(of)),
