@@ -147,7 +147,7 @@ fn read(text: &str) -> Result<Proxy, String> {
     if path.contains('@') {
         return Err("a /, ? or # in its password must be written as %2F, %3F or %23".to_owned());
     }
-    // What is wrong may be a part of a password.
+    // The wrong part may be one of a password.
     let url = Url::parse(&format!("http://{place}{path}"))
         .map_err(|_| "it has no host and port that can be read".to_owned())?;
     let Place::Tcp { host, port, .. } = url.place else { return Err("it has no host".to_owned()) };
