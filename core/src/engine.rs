@@ -4,6 +4,12 @@
 //! Nothing here waits, fails or asks for the time. Rare cases are kept out of line, so that the code
 //! of a usual call is small and contiguous.
 
+use crate::outbox::requests::Topic;
+use crate::outgoing::call::Caller;
+use crate::provider::OfferKind;
+use crate::reason::CloseReason;
+use crate::upstream::awaited::Awaited;
+use crate::upstream::effect::GatewayEffect;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -20,21 +26,13 @@ use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
-use crate::outbox::requests::{BatchId, Reply, Traced};
-use crate::outbox::{Outbox, Sender};
+use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
-use crate::protocol::revision::{Batch, Dialect};
+use crate::protocol::revision::Dialect;
 use crate::protocol::trace_context::TraceContext;
-use crate::rpc::answered::{Answered, LongResult};
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
-use crate::rpc::frame::LongLine;
-use crate::rpc::message::{BAD_ID, LIMIT_REACHED, Members, Message};
-use crate::rpc::params::{self, Params};
 use crate::rpc::send_queue::SendQueue;
-use crate::rpc::skeleton::Skeleton;
 use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
@@ -46,6 +44,10 @@ use crate::time::{Instant, Now};
 use crate::upstream::mirror::Mirror;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
+
+/// Timers that one tick takes at most, so that a million tasks that expire together delay no peer
+/// for long.
+const TICK_MAX: usize = 128;
 
 /// The state machine. The [crate documentation](crate) has an example that drives it.
 pub struct Engine {
@@ -250,6 +252,15 @@ impl Engine {
             || self.tasks.writes().has_fresh()
     }
 
+    /// Whether nothing is to be read from a connection now: the client of this agent does not read
+    /// earlier frames of the agent.
+    #[must_use]
+    pub fn is_paused(&self, conn: ConnId) -> bool {
+        let Counterpart::Agent(client) = self.outbox.counterpart(conn) else { return false };
+        let mark = self.settings.limits.write_buffer_bytes;
+        self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
+    }
+
     /// The bytes to send on a connection; `None` once it is closed.
     pub fn send_queue(&mut self, conn: ConnId) -> Option<&mut SendQueue> {
         Some(&mut *self.outbox.connection_mut(conn)?.send_queue)
@@ -376,170 +387,120 @@ impl Engine {
         }
     }
 
-    pub(crate) fn on_frame(&mut self, conn: ConnId, frame: &[u8]) {
-        let Some(sender) = self.outbox.sender(conn) else { return };
-        self.outbox.counters_mut().frames += 1;
-        match sender.counterpart {
-            Counterpart::AgentClient => self.supervisor().on_client_frame(conn, frame),
-            Counterpart::Agent(client) => self.supervisor().on_agent_frame(client, frame),
-            Counterpart::Peer | Counterpart::Instance(_) => {
-                let mut seen = Members::default();
-                let message = Message::parse(frame, self.settings.limits.depth_max, &mut seen);
-                self.on_content(sender, message, frame);
+    fn on_configured(&mut self, settings: Arc<Settings>) {
+        self.loosest = self.loosest.or(Admitted::of(&settings));
+        self.outbox.configure(Arc::clone(&settings));
+        let before = core::mem::replace(&mut self.settings, settings);
+        let had_servers = !self.upstreams.is_empty();
+        self.gateway().configure();
+        self.agents.keep_counts(&self.settings.agents);
+        self.announce_list(Topic::Tools);
+        let has_servers = had_servers || !self.upstreams.is_empty();
+        for (topic, kinds) in [
+            (Topic::Prompts, &[OfferKind::Prompt] as &[OfferKind]),
+            (Topic::Resources, &[OfferKind::Resource, OfferKind::Template]),
+        ] {
+            if has_servers || !before.provider.is_same(&self.settings.provider, kinds) {
+                self.announce_list(topic);
             }
         }
     }
 
-    #[inline]
-    fn on_content(&mut self, sender: Sender, message: Message<'_>, frame: &[u8]) {
-        match &message {
-            Message::Batch(messages) => self.on_batch(sender, messages),
-            Message::Invalid { error, .. } if error.message.starts_with(LIMIT_REACHED) => {
-                self.outbox.counters_mut().invalid += 1;
-                self.on_skipped(sender.conn, Skeleton::of(frame).text(), error);
+    /// Runs due timers, at most [`TICK_MAX`] of them: the deadline stays due for the rest. A peer
+    /// that seems not to read comes first of a tick or in a later one, so that the host can try it
+    /// once more.
+    fn on_tick(&mut self) {
+        for taken in 0..TICK_MAX {
+            if taken > 0 && matches!(self.timers.next(), Some((_, Timer::Stall(_)))) {
+                break;
             }
-            Message::Request { .. }
-            | Message::Notification { .. }
-            | Message::Response { .. }
-            | Message::Invalid { .. } => self.on_message(sender, message, None),
-        }
-    }
-
-    /// Takes a frame with its buffer, which the result of a relayed request is sent in.
-    fn on_long_frame(&mut self, conn: ConnId, frame: LongLine) {
-        let Some(sender) = self.outbox.sender(conn) else { return };
-        let depth_max = self.settings.limits.depth_max;
-        let frame = match sender.counterpart {
-            Counterpart::AgentClient | Counterpart::Agent(_) => {
-                return self.on_frame(conn, frame.get().as_bytes());
-            }
-            Counterpart::Instance(_) => match LongResult::read(frame, depth_max) {
-                Ok((id, result)) => {
-                    self.outbox.counters_mut().frames += 1;
-                    return self.on_response(conn, id, Ok(Answered::Long(result)));
+            let Some(timer) = self.timers.pop(self.now.at) else { break };
+            match timer {
+                Timer::Job(id) => self.on_job_timer(id),
+                Timer::Task(id) => self.on_task_timer(id),
+                Timer::Stall(conn) => {
+                    if let Some(connection) = self.outbox.connection_mut(conn) {
+                        connection.aside.stall_timer = None;
+                    }
+                    self.outbox.give_up(conn, CloseReason::Stalled);
                 }
-                Err(frame) => frame,
-            },
-            Counterpart::Peer => frame,
-        };
-        self.outbox.counters_mut().frames += 1;
-        // Its encoding is checked already.
-        let mut seen = Members::default();
-        let message = Message::parse_text(frame.get(), depth_max, &mut seen);
-        self.on_content(sender, message, frame.get().as_bytes());
-    }
-
-    #[inline(never)]
-    fn on_batch(&mut self, Sender { conn, counterpart, dialect }: Sender, messages: &[&str]) {
-        let max = self.settings.limits.batch_max;
-        if dialect.batch != Batch::Accept && matches!(counterpart, Counterpart::Instance(_)) {
-            // UPS-14: skipped and counted.
-            self.outbox.counters_mut().invalid += 1;
-            return;
-        }
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let refusal = match connection.dialect.batch {
-            Batch::Refuse => Some("this session has no batches: send one message a line".into()),
-            Batch::Accept if messages.is_empty() => Some("the batch is empty".into()),
-            Batch::Accept if messages.len() > max => {
-                Some(alloc::format!("a batch may have {max} messages, not {}", messages.len()))
-            }
-            Batch::Accept => None,
-        };
-        if let Some(refusal) = refusal {
-            let error = ErrorObject::new(code::INVALID_REQUEST, refusal);
-            return self.outbox.refuse_unreadable(conn, &error, None);
-        }
-        let account = connection.requests.account();
-        let batch = connection.aside.open_batch(messages.len(), account);
-        for message in messages {
-            // Its own answers may have been too much for the peer.
-            let Some(sender) = self.outbox.sender(conn) else { return };
-            let mut seen = Members::default();
-            let message = Message::parse_one(message, &mut seen);
-            self.on_message(sender, message, Some(batch));
-            self.end_message();
-        }
-    }
-
-    fn on_message(&mut self, sender: Sender, message: Message<'_>, batch: Option<BatchId>) {
-        let Sender { conn, counterpart, dialect } = sender;
-        match message {
-            // Some writers put an id into every message, `null` where there is none.
-            Message::Request { id, ref method, ref params }
-                if id.id == RequestId::Null && dialect.is_notification(method) =>
-            {
-                self.on_notification(sender, method, params.as_ref());
-            }
-            Message::Request { id, .. } if id.id == RequestId::Null && !dialect.null_ids => {
-                self.outbox.counters_mut().invalid += 1;
-                let error = ErrorObject::new(code::INVALID_REQUEST, BAD_ID);
-                return self.outbox.refuse_unreadable(conn, &error, batch);
-            }
-            Message::Request { id, ref method, ref params } => {
-                let mut reply = Reply::new(conn, id, batch, dialect);
-                if self.settings.own_spans && counterpart == Counterpart::Peer {
-                    reply.traced = traced(method, params.as_ref(), self.now.at);
+                Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
+                Timer::Linger(conn) => self.on_linger_timer(conn),
+                Timer::Suspended(state) => self.on_suspended_timer(state),
+                Timer::Orphan(id) => self.on_orphan_timer(id),
+                Timer::Keyed(id) => self.keyed.on_timer(id),
+                Timer::Call(conn, call) => self.on_call_timer(conn, call),
+                Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
+                Timer::Store => self.on_store_timer(),
+                Timer::Lease => self.on_lease_timer(),
+                Timer::DrainKill => {
+                    if let Some(drain) = &mut self.drain {
+                        drain.kill_timer = None;
+                    }
+                    self.kill_everything();
                 }
-                self.on_request(reply, method, params.as_ref());
-                return;
+                Timer::DrainEnd => self.end_drain(),
+                Timer::Heartbeat(id) => {
+                    let (timers, outbox) = (&mut self.timers, &mut self.outbox);
+                    self.jobs.on_heartbeat_timer(timers, outbox, &mut self.tasks, id);
+                }
+                Timer::Relayed(id) => self.gateway().on_relayed_timer(id),
+                Timer::ServerTask(id) => self.gateway().on_server_task_timer(id),
+                Timer::Upstream(id) => self.gateway().on_upstream_timer(id),
+                Timer::Lists(id) => self.gateway().on_lists_timer(id),
+                Timer::SlowStart => self.gateway().on_slow_start(),
+                Timer::Agent(client) => self.supervisor().on_timer(client),
             }
-            // UPS-14: skipped and counted.
-            Message::Invalid { .. } if matches!(counterpart, Counterpart::Instance(_)) => {
-                self.outbox.counters_mut().invalid += 1;
-                return;
-            }
-            Message::Invalid { id: Some(id), error } => {
-                return self.outbox.fail(Reply::new(conn, id, batch, dialect), &error);
-            }
-            Message::Invalid { id: None, error } => {
-                self.outbox.counters_mut().invalid += 1;
-                return self.outbox.refuse_unreadable(conn, &error, batch);
-            }
-            Message::Notification { ref method, ref params } => {
-                self.on_notification(sender, method, params.as_ref());
-            }
-            Message::Response { id, outcome } => {
-                self.on_response(conn, id, outcome.map(Answered::Text));
-            }
-            Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }
-        if let Some(batch) = batch {
-            self.outbox.settle_in_batch(conn, batch, |_| {});
+    }
+
+    /// Carries out the effects of the gateway, and the effects of those.
+    fn carry_out_effects(&mut self) {
+        while let Some(effect) = self.upstreams.effects.pop_front() {
+            self.carry_out_effect(effect);
+        }
+    }
+
+    fn carry_out_effect(&mut self, effect: GatewayEffect) {
+        match effect {
+            GatewayEffect::End { job, outcome } => {
+                self.on_done(job, outcome);
+                self.upstreams.receipts.remove(&job);
+            }
+            GatewayEffect::Escalate(job) => self.escalate(job),
+            GatewayEffect::AskForJob { job, ask, request } => {
+                self.on_asked(job, ask, None, request)
+            }
+            GatewayEffect::Withdraw { job, ask, reason } => {
+                // The job may have ended with the same message, and its questions with it.
+                if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
+                    self.on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
+                }
+            }
+            GatewayEffect::Announce { topic, clients } => self.announce_list_to(topic, &clients),
+            GatewayEffect::Answer { reply, awaited } => {
+                let conn = reply.conn;
+                match awaited {
+                    Awaited::Initialize => self.answer_initialize(reply),
+                    Awaited::Discover => self.discover(reply),
+                    Awaited::Listen(asked) => self.listen_after(reply, &asked),
+                    // The gateway answers it itself.
+                    Awaited::List(_) => self.outbox.forget(reply),
+                }
+                self.outbox.close_if_finished(conn);
+            }
+            GatewayEffect::Remove(conn) => self.remove_connection(conn),
         }
     }
 
     /// Carries out the effects of a message, and ends servers and agents that have read too little.
     #[inline]
-    fn end_message(&mut self) {
+    pub(crate) fn end_message(&mut self) {
         while !self.upstreams.effects.is_empty() || self.outbox.has_unread() {
             self.carry_out_effects();
             if let Some(conn) = self.outbox.take_unread() {
-                self.end_behind(conn);
+                self.end_unread(conn);
             }
         }
     }
-
-    /// Ends the server or agent behind a connection.
-    #[cold]
-    fn end_behind(&mut self, conn: ConnId) {
-        match self.outbox.counterpart(conn) {
-            Counterpart::Peer | Counterpart::AgentClient => {}
-            Counterpart::Instance(id) => {
-                self.gateway().fail_instance(id, "it does not read, or broke the protocol");
-            }
-            Counterpart::Agent(client) => self.supervisor().end(client, "it does not read"),
-        }
-    }
-}
-
-/// Facts about a request for its span. The views of a host ask it once a second: its own methods
-/// are no part of a trace.
-fn traced(method: &str, params: Option<&Params<'_>>, asked: Instant) -> Option<Box<Traced>> {
-    if method.starts_with("ceased/") {
-        return None;
-    }
-    let meta = params::any_members(params).meta.as_ref();
-    let trace = meta.and_then(|meta| TraceContext::of_members(meta.trace));
-    Some(Box::new(Traced { method: method.into(), trace, asked }))
 }

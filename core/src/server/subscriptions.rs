@@ -4,6 +4,9 @@
 //! connection, or with an answer when the daemon shuts down. Its topics are kept with the
 //! request; each task knows its listeners, as it knows its waiters.
 
+use crate::connection::Phase;
+use crate::protocol::revision::Methods;
+use crate::protocol::role::Side;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -242,6 +245,35 @@ impl Engine {
         let all = audience.iter().filter_map(|conn| Some((conn, self.outbox.connection(*conn)?)));
         let listeners: Vec<_> = all.flat_map(|(conn, peer)| wanted(*conn, peer)).collect();
         self.tell_subscribers(listeners, topic);
+    }
+
+    /// Tells every client that one of its lists may be another now.
+    pub(crate) fn announce_list(&mut self, topic: Topic) {
+        let audience: Vec<ConnId> =
+            self.outbox.connections().iter().map(|(conn, _)| *conn).collect();
+        self.announce_list_to(topic, &audience);
+    }
+
+    /// Tells these clients that one of their lists may be another now: sessions, and subscriptions.
+    pub(crate) fn announce_list_to(&mut self, topic: Topic, audience: &[ConnId]) {
+        let Some(method) = topic.method() else { return };
+        let is_session = |conn: &&ConnId| {
+            self.outbox.connection(**conn).is_some_and(|peer| {
+                peer.phase == Phase::Ready
+                    && peer.dialect.methods == Methods::Tools
+                    && matches!(peer.side, Side::Server)
+            })
+        };
+        let ready: Vec<ConnId> = audience.iter().filter(is_session).copied().collect();
+        for conn in ready {
+            if self.upstreams.hold_topic(conn, topic) {
+                continue;
+            }
+            self.outbox.send(conn, |json| {
+                json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
+            });
+        }
+        self.tell_of_list(topic, audience);
     }
 
     fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {

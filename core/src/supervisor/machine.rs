@@ -10,7 +10,6 @@ use crate::action::{Action, AuditEvent, Cancel, Receipt, RequestEnd};
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::connection::{Connection, Counterpart, Ending};
-use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
@@ -32,40 +31,15 @@ use crate::upstream::table::Upstreams;
 
 /// The supervisions, and the leaves of the engine that they work on.
 pub(crate) struct Supervisor<'a> {
-    pub(super) agents: &'a mut Agents,
-    pub(super) outbox: &'a mut Outbox,
-    timers: &'a mut TimerQueue,
-    jobs: &'a mut Jobs,
+    pub(crate) agents: &'a mut Agents,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) timers: &'a mut TimerQueue,
+    pub(crate) jobs: &'a mut Jobs,
     /// Processes of servers and agents are numbered together.
-    upstreams: &'a mut Upstreams,
-    pub(super) settings: &'a Settings,
-    now: Instant,
-    seed: Seed,
-}
-
-impl Engine {
-    /// The supervisions, to be handed an input.
-    pub(crate) fn supervisor(&mut self) -> Supervisor<'_> {
-        Supervisor {
-            agents: &mut self.agents,
-            outbox: &mut self.outbox,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            upstreams: &mut self.upstreams,
-            settings: &self.settings,
-            now: self.now.at,
-            seed: self.seed,
-        }
-    }
-
-    /// Whether nothing is to be read from a connection now: the client of this agent does not read
-    /// earlier frames of the agent.
-    #[must_use]
-    pub fn is_paused(&self, conn: ConnId) -> bool {
-        let Counterpart::Agent(client) = self.outbox.counterpart(conn) else { return false };
-        let mark = self.settings.limits.write_buffer_bytes;
-        self.outbox.connection(client).is_some_and(|it| it.send_queue.len() >= mark)
-    }
+    pub(crate) upstreams: &'a mut Upstreams,
+    pub(crate) settings: &'a Settings,
+    pub(crate) now: Instant,
+    pub(crate) seed: Seed,
 }
 
 impl Supervisor<'_> {

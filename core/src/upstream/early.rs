@@ -10,7 +10,7 @@ use crate::ids::{ConnId, RequestId};
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::{OutgoingRequest, Refusal};
 use crate::upstream::early_messages::Early;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::questions::refuse_question;
 use crate::upstream::table::Upstreams;
@@ -44,7 +44,7 @@ impl Gateway<'_> {
             }
         }
         for topic in early.topics {
-            self.effect(Effect::Announce { topic, clients: [client].into() });
+            self.effect(GatewayEffect::Announce { topic, clients: [client].into() });
         }
         early.notes.iter().for_each(|note| self.notify(client, note));
     }

@@ -11,7 +11,7 @@ use crate::upstream::awaited::Awaited;
 
 /// A consequence beyond the gateway.
 #[derive(Debug)]
-pub(crate) enum Effect {
+pub(crate) enum GatewayEffect {
     /// A relayed job has ended.
     End { job: JobId, outcome: Outcome },
     /// A relayed job becomes a task, if its client can have one.

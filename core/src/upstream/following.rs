@@ -22,7 +22,7 @@ use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::check::CheckInput;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::read_request;
 use crate::upstream::rewrite::{error_of, member, members, text_member};
@@ -69,7 +69,7 @@ impl Gateway<'_> {
             self.cancel_server_task(job);
             return;
         }
-        self.effect(Effect::Escalate(job));
+        self.effect(GatewayEffect::Escalate(job));
         match text_member(handle, "status").as_deref() {
             Some("working") => self.poll_later(job, interval(handle)),
             Some(_) | None => self.poll_server_task(job),

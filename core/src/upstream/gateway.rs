@@ -1,13 +1,12 @@
 //! The gateway: a machine that is the client of servers, with the tables that only it changes.
 //!
 //! It takes inputs with access to the leaves of the engine, and calls no method of the engine. A
-//! consequence beyond it is an [`Effect`], which the engine carries out at the end of the message.
+//! consequence beyond it is an [`GatewayEffect`], which the engine carries out at the end of the message.
 
 use alloc::sync::Arc;
 
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
-use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
 use crate::jobs::Jobs;
 use crate::json::raw::Raw;
@@ -20,7 +19,7 @@ use crate::rpc::answered::Answered;
 use crate::settings::Settings;
 use crate::tasks::task::Tasks;
 use crate::time::Now;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::subscription::LISTEN;
 use crate::upstream::table::Upstreams;
 
@@ -39,27 +38,9 @@ pub(crate) struct Gateway<'a> {
     pub(crate) drains: bool,
 }
 
-impl Engine {
-    /// The gateway, to be handed an input. Its effects are carried out at the end of the message.
-    pub(crate) fn gateway(&mut self) -> Gateway<'_> {
-        Gateway {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        }
-    }
-}
-
 impl Gateway<'_> {
     /// Appends a consequence.
-    pub(super) fn effect(&mut self, effect: Effect) {
+    pub(super) fn effect(&mut self, effect: GatewayEffect) {
         self.upstreams.effects.push_back(effect);
     }
 

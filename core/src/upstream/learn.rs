@@ -18,7 +18,7 @@ use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::time::Instant;
 use crate::upstream::audience::Audience;
 use crate::upstream::audience_states::{audience_of, clients_of};
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::list::{LISTS, PROMPTS, TOOLS};
@@ -222,7 +222,7 @@ impl Gateway<'_> {
                 instance.reading.announced.insert(topic(at));
             }
             let clients = clients_of(self.outbox, &of, audience.as_ref());
-            self.effect(Effect::Announce { topic: topic(at), clients });
+            self.effect(GatewayEffect::Announce { topic: topic(at), clients });
         }
     }
 
@@ -283,7 +283,7 @@ impl Gateway<'_> {
         let clients: Vec<ConnId> =
             all.filter(|conn| serves(self.outbox, instance, *conn)).collect();
         for topic in said {
-            self.effect(Effect::Announce { topic, clients: clients.clone() });
+            self.effect(GatewayEffect::Announce { topic, clients: clients.clone() });
         }
     }
 

@@ -18,7 +18,7 @@ use crate::policy::access::Item;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::audience::Audience;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
@@ -442,7 +442,7 @@ impl Gateway<'_> {
         }
         self.end_calls(&instance, &error);
         if let Some(conn) = instance.conn {
-            self.effect(Effect::Remove(conn));
+            self.effect(GatewayEffect::Remove(conn));
         }
         let state = self.upstreams.state(&name, audience.as_ref());
         let failed = state.is_none_or(|server| server.failures > 0);

@@ -19,7 +19,7 @@ use crate::server::stateless;
 use crate::tool::Tool;
 use crate::upstream::audience_states::audience_of;
 use crate::upstream::awaited::Awaited;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
 
@@ -58,7 +58,7 @@ impl Gateway<'_> {
         self.start_eager_for(reply.conn);
         match self.upstreams.shown_through(self.outbox, reply.conn) {
             Some(_) => self.await_upstreams(reply, Awaited::Initialize),
-            None => self.effect(Effect::Answer { reply, awaited: Awaited::Initialize }),
+            None => self.effect(GatewayEffect::Answer { reply, awaited: Awaited::Initialize }),
         }
     }
 
@@ -147,7 +147,7 @@ impl Gateway<'_> {
         match awaited {
             Awaited::List(at) => self.answer_list(reply, at),
             Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
-                self.effect(Effect::Answer { reply, awaited });
+                self.effect(GatewayEffect::Answer { reply, awaited });
             }
         }
     }

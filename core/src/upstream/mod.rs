@@ -9,7 +9,6 @@ pub(crate) mod check;
 pub(crate) mod early;
 pub(crate) mod early_messages;
 pub(crate) mod effect;
-mod effects;
 pub mod era;
 pub(crate) mod following;
 pub(crate) mod gateway;

@@ -22,7 +22,7 @@ use crate::tool::Tool;
 use crate::upstream::approval::{Approval, ApprovedTools, ToolChange, pinned};
 use crate::upstream::audience::Audience;
 use crate::upstream::audience_states::{audience_of, clients_of};
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::list::TOOLS;
@@ -285,7 +285,7 @@ impl Gateway<'_> {
             self.note_changes(name, audience.as_ref());
             let clients = clients_of(self.outbox, server, audience.as_ref());
             if server.pin == Pin::Refuse && !clients.is_empty() {
-                self.effect(Effect::Announce { topic: Topic::Tools, clients });
+                self.effect(GatewayEffect::Announce { topic: Topic::Tools, clients });
             }
         }
     }

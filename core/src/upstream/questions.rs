@@ -24,7 +24,7 @@ use crate::outgoing::call::{
 use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::list::LISTS;
 use crate::upstream::question::{AskedOf, Question};
@@ -165,7 +165,7 @@ impl Gateway<'_> {
         };
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         connection.requests.open(reply, Work::Question(AskedOf::Job(job, ask)));
-        self.effect(Effect::AskForJob { job, ask, request });
+        self.effect(GatewayEffect::AskForJob { job, ask, request });
     }
 
     /// Notes a question of a relayed job; `None` if the job has ended.
@@ -180,7 +180,7 @@ impl Gateway<'_> {
     /// A job asks for an input that a result of its server names by this key.
     pub(crate) fn ask_for_input(&mut self, job: JobId, key: &str, request: OutgoingRequest) {
         if let Some(ask) = self.number_question(job, Question::Input(key.into())) {
-            self.effect(Effect::AskForJob { job, ask, request });
+            self.effect(GatewayEffect::AskForJob { job, ask, request });
         }
     }
 
@@ -310,7 +310,7 @@ impl Gateway<'_> {
                 if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
                     relayed.questions.remove(&ask);
                 }
-                self.effect(Effect::Withdraw { job, ask, reason: reason.map(Into::into) });
+                self.effect(GatewayEffect::Withdraw { job, ask, reason: reason.map(Into::into) });
             }
             AskedOf::Client(client, call) => {
                 if self.upstreams.asked.remove(&(client, call)).is_some()
@@ -347,7 +347,7 @@ impl Gateway<'_> {
         if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
             relayed.questions.insert(CONFIRM, Question::Confirmation);
         }
-        self.effect(Effect::AskForJob { job, ask: CONFIRM, request });
+        self.effect(GatewayEffect::AskForJob { job, ask: CONFIRM, request });
         true
     }
 

@@ -25,7 +25,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::time::Instant;
 use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::asks_for_input;
 use crate::upstream::interface::{ProcessEvidence, Proof, UpstreamAction};
@@ -329,7 +329,7 @@ impl Gateway<'_> {
             self.outgoing.give_up_remote(self.outbox, self.timers, conn, sent.call);
         }
         self.note_relay_end(id, relayed.sent.as_ref().map(|sent| sent.since), &outcome);
-        self.effect(Effect::End { job: id, outcome });
+        self.effect(GatewayEffect::End { job: id, outcome });
         if let Some(to) = instance {
             let was_sent = relayed.sent.is_some() || relayed.inputs.is_some();
             self.free_instance(to, id, was_sent);

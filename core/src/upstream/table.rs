@@ -20,7 +20,7 @@ use crate::upstream::approval::{Pins, ServerPins};
 use crate::upstream::audience::Audience;
 use crate::upstream::check::Check;
 use crate::upstream::early_messages::Early;
-use crate::upstream::effect::Effect;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
@@ -81,7 +81,7 @@ pub(crate) struct Upstreams {
     next_instance: u64,
     next_check: u64,
     /// Consequences that are not carried out yet.
-    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) effects: VecDeque<GatewayEffect>,
 }
 
 /// A resource: the name of its server, and the URI that the server knows.
