@@ -33,6 +33,8 @@ impl Engine {
             settings: &self.settings,
             now: self.now.at,
             seed: self.seed,
+            outgoing: &self.outgoing,
+            drains: self.drain.is_some(),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Client side of a session: initialize, permitted requests to a server, requests of a server.
 
+use crate::collections::timer_queue::TimerQueue;
+use crate::outgoing::Outgoing;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -10,42 +12,44 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::connection::{Connection, Phase};
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Reply, TaskMethod};
 use crate::outgoing::call::{Answer, CallFor, Caller, Cause, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
-use crate::protocol::revision::{Dialect, TaskRules};
+use crate::protocol::revision::Dialect;
 use crate::protocol::role::read_tools;
-use crate::protocol::role::{AsClient, ClientSide, Declared, Offer, ServerCapabilities, Side};
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::protocol::role::{AsClient, ClientSide, Declared, ServerCapabilities, Side};
 use crate::rpc::params::Nullable;
-use crate::rpc::params::Params;
 use crate::tool::TaskSupport;
 
-impl Engine {
+impl Outgoing {
     /// Begins a session as its client.
-    pub(crate) fn begin_session(&mut self, conn: ConnId, role: AsClient) {
+    pub(crate) fn begin_session(
+        &mut self,
+        outbox: &mut Outbox,
+        timers: &mut TimerQueue,
+        conn: ConnId,
+        role: AsClient,
+    ) {
         let dialect = Dialect::NEWEST_WITH_INITIALIZE;
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let lists = connection.identity != Identity::Anonymous;
-        let declared = Declared::of(role.offers, &self.settings.services, lists);
+        let lists = outbox.identity_of(conn) != Identity::Anonymous;
+        let declared = Declared::of(role.offers, &outbox.settings().services, lists);
+        let Some(connection) = outbox.connection_mut(conn) else { return };
         connection.side = Side::Client(Box::new(ClientSide {
             declared,
             server: ServerCapabilities::default(),
             tools: BTreeMap::new(),
         }));
+        let us = &outbox.settings().server;
         let mut params = Vec::new();
         let mut json = Writer::new(&mut params);
         json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
         declared.write(&mut json);
-        json.raw(",\"clientInfo\":{").member("name", &self.settings.server.name).raw(",");
-        json.member("version", &self.settings.server.version).raw("}}");
+        json.raw(",\"clientInfo\":{").member("name", &us.name).raw(",");
+        json.member("version", &us.version).raw("}}");
         let params = String::from_utf8(params).expect("JSON text is UTF-8");
         let params = RawValue::from_string(params).expect("the writer produces JSON");
         let request = OutgoingRequest {
@@ -56,44 +60,8 @@ impl Engine {
             task: None,
         };
         let whom = CallFor::Caller(Caller::Host(role.ask));
-        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
-        let call = self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default());
-        self.outgoing.note_host_call(role.ask, conn, call);
-    }
-
-    /// Handles a request of a server.
-    pub(crate) fn on_request_of_server(
-        &mut self,
-        reply: Reply,
-        method: &str,
-        params: Option<&Params<'_>>,
-        declared: Declared,
-    ) {
-        let Some(connection) = self.outbox.connection(reply.conn) else {
-            return self.outbox.forget(reply);
-        };
-        let core = connection.dialect.tasks == TaskRules::Core;
-        let tasks = core && declared.tasks();
-        match (method, connection.phase) {
-            ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
-                json.raw("{}");
-            }),
-            (_, Phase::Fresh) => {
-                let message = "this session is not initialized: answer initialize first";
-                self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
-            }
-            (_, Phase::Ready) if self.drain.is_some() => {
-                self.outbox.fail(reply, &crate::jobs::result::shutting_down());
-            }
-            (_, Phase::Ready) => {
-                match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
-                    (Some(about), _) => self.about_tasks(reply, about, params),
-                    (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
-                    (None, Offer::Plain) => self.call_service(reply, method, params, false),
-                    (None, Offer::Tasks) => self.call_service(reply, method, params, core),
-                }
-            }
-        }
+        let call = self.place(outbox, timers, conn, whom, &request, &Cause::default());
+        self.note_host_call(role.ask, conn, call);
     }
 }
 

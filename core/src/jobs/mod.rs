@@ -13,7 +13,6 @@ pub(crate) mod heartbeat;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod messages;
-pub(crate) mod outlast;
 pub(crate) mod queue;
 pub(crate) mod result;
 

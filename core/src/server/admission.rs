@@ -50,7 +50,10 @@ impl Engine {
         self.outbox.insert(conn, connection);
         match (full, role) {
             (None, Role::Server | Role::Stateless) => {}
-            (None, Role::Client(role)) => self.begin_session(conn, role),
+            (None, Role::Client(role)) => {
+                let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+                self.outgoing.begin_session(outbox, timers, conn, role);
+            }
             (Some(_), Role::Client(role)) => {
                 self.refuse_call(Caller::Host(role.ask), Refusal::TooMany);
                 self.outbox.close(conn, CloseReason::TooMany);

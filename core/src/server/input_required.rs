@@ -150,10 +150,15 @@ impl Engine {
         let connection = self.outbox.connection_mut(conn);
         let settled = Settled::Job(id);
         if let Some(reply) = connection.and_then(|c| c.requests.settle(&request, settled)) {
-            self.answer_as(ResultType::InputRequired(state), reply, |json| {
-                json.raw("{\"inputRequests\":").bytes(&requests);
-                json.raw(",\"requestState\":\"").display(state).raw("\"}");
-            });
+            self.upstreams.answer_as(
+                &mut self.outbox,
+                ResultType::InputRequired(state),
+                reply,
+                |json| {
+                    json.raw("{\"inputRequests\":").bytes(&requests);
+                    json.raw(",\"requestState\":\"").display(state).raw("\"}");
+                },
+            );
             self.outbox.close_if_finished(conn);
         }
     }

@@ -1,6 +1,5 @@
 //! Server side of a session: which method goes where, tool calls, cancellation, subscriptions.
 
-pub(crate) mod admin_cancel;
 pub(crate) mod admission;
 pub(crate) mod call_params;
 pub(crate) mod cancel;
@@ -11,12 +10,10 @@ pub(crate) mod idempotency;
 pub(crate) mod input_required;
 pub(crate) mod inputs;
 pub(crate) mod keyed_calls;
-pub(crate) mod offers;
 pub(crate) mod operate;
 pub(crate) mod outputs;
 pub(crate) mod rate;
 pub(crate) mod relayed_methods;
-pub(crate) mod repeated_calls;
 pub(crate) mod respond;
 pub(crate) mod session;
 pub(crate) mod stateless;

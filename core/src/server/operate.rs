@@ -22,7 +22,7 @@ impl Engine {
         match identity {
             Ok(identity) => {
                 self.outbox.push(Action::Operate { conn, identity, order });
-                self.answer(reply, |json| {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.raw("{}");
                 });
             }
@@ -39,7 +39,7 @@ impl Engine {
     /// `ceased/restart`: begins the processes of a server or an agent anew.
     pub(crate) fn restart_server(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.restart(reply.conn, params) {
-            Ok(processes) => self.answer(reply, |json| {
+            Ok(processes) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{\"instances\":").display(processes).raw("}");
             }),
             Err(error) => self.outbox.fail(reply, &error),
@@ -66,7 +66,7 @@ impl Engine {
     /// (UPS-19).
     pub(crate) fn approve_tools(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.approve(reply.conn, params) {
-            Ok((changes, is_approved)) => self.answer(reply, |json| {
+            Ok((changes, is_approved)) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{\"approved\":").display(is_approved).raw(&changes).raw("}");
             }),
             Err(error) => self.outbox.fail(reply, &error),

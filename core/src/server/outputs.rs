@@ -23,7 +23,7 @@ use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::host_request::{HostForm, HostRequest};
-use crate::server::offers::no_resource;
+use crate::server::relayed_methods::no_resource;
 use crate::upstream::list::{RESOURCES, TEMPLATES};
 use crate::upstream::rewrite::text_member;
 
@@ -158,7 +158,7 @@ impl Engine {
         let typed = reply.dialect.results == Results::Typed;
         self.gateway().wake_upstreams(reply.conn);
         let others = self.upstreams.listed_elements(&self.outbox, TEMPLATES, reply.conn);
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{\"resourceTemplates\":[{\"uriTemplate\":\"ceased://jobs/{id}/output\",");
             json.raw("\"name\":\"output\",\"mimeType\":\"text/plain\",\"description\":\"");
             json.raw("The output of a call, by the number of its job or the id of its task\"}");
@@ -246,21 +246,25 @@ impl Engine {
                 Some(output),
                 HostForm::Logs | HostForm::View | HostForm::Login | HostForm::Status,
             ) => {
-                self.answer(reply, |json| {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.raw(output.get());
                 });
             }
-            (Some(output), HostForm::Resources) => self.answer(reply, |json| {
-                let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
-                let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };
-                json.raw("{\"resources\":").raw(own).raw(comma).raw(&others).raw("]");
-                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-            }),
-            (Some(output), HostForm::Resource(uri)) => self.answer(reply, |json| {
-                json.raw("{\"contents\":[{").member("uri", uri);
-                json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");
-                json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-            }),
+            (Some(output), HostForm::Resources) => {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
+                    let own = output.get().trim_end().strip_suffix(']').unwrap_or("[");
+                    let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };
+                    json.raw("{\"resources\":").raw(own).raw(comma).raw(&others).raw("]");
+                    json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+                })
+            }
+            (Some(output), HostForm::Resource(uri)) => {
+                self.upstreams.answer(&mut self.outbox, reply, |json| {
+                    json.raw("{\"contents\":[{").member("uri", uri);
+                    json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");
+                    json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
+                })
+            }
         }
         self.outbox.close_if_finished(conn);
     }

@@ -2,7 +2,6 @@
 
 use alloc::vec::Vec;
 
-use crate::engine::Engine;
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
@@ -14,35 +13,28 @@ use crate::tasks::durable::TaskOutcome;
 use crate::upstream::inputs::asks_for_input;
 use crate::upstream::table::Upstreams;
 
-impl Engine {
-    /// Answers a request with a result: an object, without the members its revision wants of every
-    /// result.
-    pub(crate) fn answer(&mut self, reply: Reply, result: impl FnOnce(&mut Writer<'_>)) {
-        self.answer_as(ResultType::Complete, reply, result);
-    }
-
+impl Upstreams {
     /// Answers a request with a result of this type, where the revision has types.
     pub(crate) fn answer_as(
-        &mut self,
+        &self,
+        outbox: &mut Outbox,
         kind: ResultType,
         reply: Reply,
         result: impl FnOnce(&mut Writer<'_>),
     ) {
-        let us = self.upstreams.name_for(&self.outbox, &reply);
-        self.outbox.answer_as(kind, reply, us, result);
+        let us = self.name_for(outbox, &reply);
+        outbox.answer_as(kind, reply, us, result);
     }
-}
 
-impl Upstreams {
-    /// Answers a request with a result, which names the server that shows through.
+    /// Answers a request with a result, which names the server that shows through: an object, without
+    /// the members its revision wants of every result.
     pub(crate) fn answer(
         &self,
         outbox: &mut Outbox,
         reply: Reply,
         result: impl FnOnce(&mut Writer<'_>),
     ) {
-        let us = self.name_for(outbox, &reply);
-        outbox.answer_as(ResultType::Complete, reply, us, result);
+        self.answer_as(outbox, ResultType::Complete, reply, result);
     }
 
     /// Answers a request with the outcome of its call.

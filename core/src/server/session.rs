@@ -14,6 +14,8 @@ use crate::policy::access::Item;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{Dialect, Methods, Results, TaskRules};
+use crate::protocol::role::Declared;
+use crate::protocol::role::Offer;
 use crate::protocol::role::Side;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
@@ -91,7 +93,7 @@ impl Engine {
     ) {
         let tasks = reply.dialect.tasks;
         match (method, phase) {
-            ("ping", _) => self.answer(reply, |json| {
+            ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{}");
             }),
             ("initialize", Phase::Fresh) if reply.batch.is_none() => self.initialize(reply, params),
@@ -103,7 +105,7 @@ impl Engine {
                 self.outbox.invalid_request(reply, "this session is initialized already");
             }
             ("ceased/scope", Phase::Fresh) => self.narrow(reply, params),
-            ("ceased/agent", Phase::Fresh) => self.attach_agent(reply, params),
+            ("ceased/agent", Phase::Fresh) => self.supervisor().attach_agent(reply, params),
             ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
                 self.outbox.fail(reply, &request_meta::missing("protocolVersion", "a string"));
             }
@@ -139,6 +141,41 @@ impl Engine {
                     self.about_tasks(reply, about, params);
                 } else if let Some(reply) = self.on_upstream_method(reply, method, params) {
                     self.outbox.unknown_method(reply, method);
+                }
+            }
+        }
+    }
+
+    /// A request of a server whose client this engine is.
+    fn on_request_of_server(
+        &mut self,
+        reply: Reply,
+        method: &str,
+        params: Option<&Params<'_>>,
+        declared: Declared,
+    ) {
+        let Some(connection) = self.outbox.connection(reply.conn) else {
+            return self.outbox.forget(reply);
+        };
+        let core = connection.dialect.tasks == TaskRules::Core;
+        let tasks = core && declared.tasks();
+        match (method, connection.phase) {
+            ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
+                json.raw("{}");
+            }),
+            (_, Phase::Fresh) => {
+                let message = "this session is not initialized: answer initialize first";
+                self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
+            }
+            (_, Phase::Ready) if self.drain.is_some() => {
+                self.outbox.fail(reply, &crate::jobs::result::shutting_down());
+            }
+            (_, Phase::Ready) => {
+                match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
+                    (Some(about), _) => self.about_tasks(reply, about, params),
+                    (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
+                    (None, Offer::Plain) => self.call_service(reply, method, params, false),
+                    (None, Offer::Tasks) => self.call_service(reply, method, params, core),
                 }
             }
         }
@@ -208,7 +245,7 @@ impl Engine {
     /// `ceased/scope`: limits a connection to some servers or a profile, before its handshake.
     fn narrow(&mut self, reply: Reply, params: Option<&Params<'_>>) {
         match self.upstreams.narrow(&mut self.outbox, reply.conn, params) {
-            Ok(()) => self.answer(reply, |json| {
+            Ok(()) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{}");
             }),
             Err(error) => self.outbox.fail(reply, &error),
@@ -232,7 +269,7 @@ impl Engine {
         let shown = self.upstreams.shown_identity(&self.outbox, reply.conn);
         let others = self.upstreams.offered_capabilities(&self.outbox, reply.conn, false);
         let settings = alloc::sync::Arc::clone(&self.settings);
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{").member("protocolVersion", dialect.revision).raw(",\"capabilities\":");
             let tasks = match (dialect.tasks, lists) {
                 (TaskRules::None | TaskRules::Extension, _) => None,
@@ -282,7 +319,7 @@ impl Engine {
             connection.log_level = *level;
         }
         self.gateway().relay_log_level(reply.conn, *level);
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{}");
         });
     }
@@ -299,7 +336,7 @@ impl Engine {
         let (dialect, settings) = (reply.dialect, alloc::sync::Arc::clone(&self.settings));
         let caller = self.outbox.caller(reply.conn);
         let list = settings.catalog.list(dialect.tool_members, |it| caller.sees(Item::Tool(it)));
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             match dialect.results {
                 Results::Bare => json.raw("{"),
                 Results::Typed if settings.is_public() => {

@@ -15,7 +15,7 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, Work};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
-use crate::server::admin_cancel::may_see;
+use crate::server::cancel::may_see;
 use crate::server::host_request::{HostForm, HostRequest};
 use crate::tasks::status::Status;
 use crate::tasks::task::Task;
@@ -53,7 +53,7 @@ impl Engine {
         }
         let mut bytes = Vec::new();
         self.write_status(&mut Writer::new(&mut bytes), reply.conn);
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
         });
     }
@@ -90,7 +90,7 @@ impl Engine {
         self.write_tasks(&mut json, conn);
         self.upstreams.write_servers(&mut json, &self.outbox, &self.jobs, conn);
         json.raw(",\"host\":").raw(host.get());
-        self.answer(reply, |json| {
+        self.upstreams.answer(&mut self.outbox, reply, |json| {
             json.raw("{").bytes(&bytes).raw("}");
         });
         self.outbox.close_if_finished(conn);

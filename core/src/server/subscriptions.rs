@@ -402,7 +402,7 @@ impl Engine {
             let Some(connection) = self.outbox.connection_mut(conn) else { return };
             let Some(reply) = connection.requests.settle(&id, Settled::Listen) else { continue };
             self.unlisten(conn, &id, &listening);
-            self.answer_as(ResultType::Ended, reply, |json| {
+            self.upstreams.answer_as(&mut self.outbox, ResultType::Ended, reply, |json| {
                 json.raw("{}");
             });
         }

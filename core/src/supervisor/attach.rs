@@ -1,18 +1,18 @@
 //! `ceased/agent`: a connection becomes the client of an agent of the configuration.
 
+use crate::supervisor::machine::Supervisor;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::action::AuditEvent;
-use crate::engine::Engine;
 use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Params};
 use crate::upstream::server::UpstreamServer;
 
-impl Engine {
+impl Supervisor<'_> {
     /// Puts the named agent behind a connection, before its handshake. Everything after the answer
     /// passes to the agent, which starts with the first request.
     pub(crate) fn attach_agent(&mut self, reply: Reply, params: Option<&Params<'_>>) {
@@ -22,7 +22,7 @@ impl Engine {
             Ok(name) => name,
             Err(error) => return self.outbox.fail(reply, &error),
         };
-        if self.drain.is_some() {
+        if self.drains {
             let message = "the daemon is shutting down";
             return self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
         }
@@ -44,10 +44,10 @@ impl Engine {
             );
             return self.outbox.fail(reply, &limit_error(limit, max, message));
         }
-        self.upstreams.answer(&mut self.outbox, reply, |json| {
+        self.upstreams.answer(self.outbox, reply, |json| {
             json.raw("{}");
         });
-        self.supervisor().put_behind(conn, &agent);
+        self.put_behind(conn, &agent);
     }
 
     /// The limit of an agent that is reached, its value, and the clients that reach it. A client

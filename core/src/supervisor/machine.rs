@@ -1,6 +1,7 @@
 //! The machine of all supervisions: it hands in events of clients and agents, and carries out the
 //! effects with the leaves of the engine. It calls no method of the engine.
 
+use crate::outgoing::Outgoing;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -40,6 +41,9 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) now: Instant,
     pub(crate) seed: Seed,
+    pub(crate) outgoing: &'a Outgoing,
+    /// Whether the daemon shuts down.
+    pub(crate) drains: bool,
 }
 
 impl Supervisor<'_> {

@@ -224,7 +224,7 @@ impl Engine {
                 let place = self.jobs.place_of_task(&self.outbox, task);
                 extension::write_members(json, id, (task, place.as_deref()), poll_interval);
                 let key = task.record_key();
-                self.answer_as(ResultType::Task(key), reply, |json| {
+                self.upstreams.answer_as(&mut self.outbox, ResultType::Task(key), reply, |json| {
                     json.raw("{").bytes(&members).raw("}");
                 });
             }

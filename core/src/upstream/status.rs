@@ -8,7 +8,7 @@ use crate::jobs::Jobs;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::policy::access::Item;
-use crate::server::admin_cancel::may_see;
+use crate::server::cancel::may_see;
 use crate::stats::ServerStats;
 use crate::upstream::server::Share;
 use crate::upstream::table::{Instance, Key, Phase, Server, Upstreams};
