@@ -43,7 +43,7 @@ impl Engine {
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
         let calls = self.take_all_calls(conn);
-        self.lose_calls(conn, calls);
+        self.calls().lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
         if let Some(connection) = self.outbox.connection_mut(conn)
@@ -93,7 +93,7 @@ impl Engine {
         // Out of the table before jobs are stopped, whose questions on it are cancelled then.
         let calls = self.take_all_calls(conn);
         self.cancel_requests(conn, connection.requests.take_all());
-        self.lose_calls(conn, calls);
+        self.calls().lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unsuspend_lost(aside.lost_handles);
         if !self.upstreams.is_empty() || !self.upstreams.watched.is_empty() {
@@ -106,7 +106,7 @@ impl Engine {
     fn take_all_calls(&mut self, conn: ConnId) -> Vec<(CallId, Call)> {
         let mut calls = self.outgoing.lose_calls(conn);
         for (id, remote) in self.outgoing.lose_remote_tasks(conn) {
-            calls.push(self.lose_remote(conn, id, remote));
+            calls.push(self.calls().lose_remote(conn, id, remote));
         }
         calls
     }
@@ -152,7 +152,7 @@ impl Engine {
             self.timers.disarm(&mut aside.stall_timer, Timer::Stall(conn));
         }
         self.jobs.show_all_held_progress(&mut self.outbox, &mut self.tasks, conn);
-        self.catch_up(conn);
+        self.news().catch_up(conn);
     }
 
     /// A period in which a peer without input was to be answered is over. Another follows if a

@@ -8,6 +8,7 @@ use crate::outbox::requests::Topic;
 use crate::outgoing::call::Caller;
 use crate::provider::OfferKind;
 use crate::reason::CloseReason;
+use crate::tasks::shared::SharedEvent;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::GatewayEffect;
 use alloc::boxed::Box;
@@ -83,8 +84,6 @@ pub struct Engine {
     pub(crate) drain: Option<Drain>,
     /// No further work is taken.
     pub(crate) retires: bool,
-    /// Buffer of the most frequent answers; empty between events.
-    pub(crate) scratch: Vec<u8>,
     /// The loosest limits so far: a reload does not evict admitted peers.
     pub(crate) loosest: Admitted,
 }
@@ -155,7 +154,6 @@ impl Engine {
             next_survey: 1,
             drain: None,
             retires: false,
-            scratch: Vec::new(),
             loosest,
         };
         engine.gateway().configure();
@@ -199,19 +197,21 @@ impl Engine {
             Event::Log { job, level, data } => {
                 self.jobs.on_log(&mut self.outbox, &mut self.tasks, job, (level, data));
             }
-            Event::Asked { job, ask, conn, request } => self.on_asked(job, ask, conn, request),
-            Event::Call { conn, ask, request } => self.on_call(conn, ask, &request),
-            Event::CancelCall { caller, reason } => self.on_cancel_call(caller, reason),
+            Event::Asked { job, ask, conn, request } => {
+                self.calls().on_asked(job, ask, conn, request)
+            }
+            Event::Call { conn, ask, request } => self.calls().on_call(conn, ask, &request),
+            Event::CancelCall { caller, reason } => self.calls().on_cancel_call(caller, reason),
             Event::CancelJob { job, cause } => self.cancel_with_response(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
-            Event::Lingering { job } => self.on_lingering(job),
+            Event::Lingering { job } => self.life().on_lingering(job),
             Event::Outlasted { job, outcome } => self.on_outlasted(job, outcome),
             Event::Done { job, outcome } => self.on_done(job, outcome),
-            Event::Restored { record } => self.on_restored(record),
-            Event::Durable { upto } => self.on_durable(upto),
-            Event::Unstored { seq, why } => self.on_unstored(seq, why),
-            Event::StoreFailed { why } => self.on_store_failed(why),
-            Event::Loaded { load, outcome } => self.on_loaded(load, outcome),
+            Event::Restored { record } => self.desk().on_restored(record),
+            Event::Durable { upto } => self.desk().on_durable(upto),
+            Event::Unstored { seq, why } => self.desk().on_unstored(seq, why),
+            Event::StoreFailed { why } => self.desk().on_store_failed(why),
+            Event::Loaded { load, outcome } => self.desk().on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Shared(event) => self.on_shared(event),
@@ -223,7 +223,7 @@ impl Engine {
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
-            Event::Retire => self.on_retire(),
+            Event::Retire => self.desk().on_retire(),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
@@ -387,6 +387,15 @@ impl Engine {
         }
     }
 
+    /// News of the table that several engines share. A subscription may begin with it.
+    fn on_shared(&mut self, event: SharedEvent) {
+        if let Some((reply, asked)) = self.desk().on_shared(event) {
+            let conn = reply.conn;
+            self.listen_after(reply, &asked);
+            self.desk().end_answer(conn);
+        }
+    }
+
     fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(Admitted::of(&settings));
         self.outbox.configure(Arc::clone(&settings));
@@ -417,22 +426,22 @@ impl Engine {
             let Some(timer) = self.timers.pop(self.now.at) else { break };
             match timer {
                 Timer::Job(id) => self.on_job_timer(id),
-                Timer::Task(id) => self.on_task_timer(id),
+                Timer::Task(id) => self.desk().on_task_timer(id),
                 Timer::Stall(conn) => {
                     if let Some(connection) = self.outbox.connection_mut(conn) {
                         connection.aside.stall_timer = None;
                     }
                     self.outbox.give_up(conn, CloseReason::Stalled);
                 }
-                Timer::CatchUp(conn) => self.on_catch_up_timer(conn),
+                Timer::CatchUp(conn) => self.news().on_catch_up_timer(conn),
                 Timer::Linger(conn) => self.on_linger_timer(conn),
                 Timer::Suspended(state) => self.on_suspended_timer(state),
                 Timer::Orphan(id) => self.on_orphan_timer(id),
                 Timer::Keyed(id) => self.keyed.on_timer(id),
-                Timer::Call(conn, call) => self.on_call_timer(conn, call),
-                Timer::Poll(conn, call) => self.on_poll_timer(conn, call),
-                Timer::Store => self.on_store_timer(),
-                Timer::Lease => self.on_lease_timer(),
+                Timer::Call(conn, call) => self.calls().on_call_timer(conn, call),
+                Timer::Poll(conn, call) => self.calls().on_poll_timer(conn, call),
+                Timer::Store => self.desk().on_store_timer(),
+                Timer::Lease => self.desk().on_lease_timer(),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;
@@ -469,12 +478,12 @@ impl Engine {
             }
             GatewayEffect::Escalate(job) => self.escalate(job),
             GatewayEffect::AskForJob { job, ask, request } => {
-                self.on_asked(job, ask, None, request)
+                self.calls().on_asked(job, ask, None, request)
             }
             GatewayEffect::Withdraw { job, ask, reason } => {
                 // The job may have ended with the same message, and its questions with it.
                 if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
-                    self.on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
+                    self.calls().on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
                 }
             }
             GatewayEffect::Announce { topic, clients } => self.announce_list_to(topic, &clients),

@@ -64,7 +64,7 @@ impl Engine {
             Counterpart::Instance(_) => match LongResult::read(frame, depth_max) {
                 Ok((id, result)) => {
                     self.outbox.counters_mut().frames += 1;
-                    return self.on_response(conn, id, Ok(Answered::Long(result)));
+                    return self.calls().on_response(conn, id, Ok(Answered::Long(result)));
                 }
                 Err(frame) => frame,
             },
@@ -148,7 +148,7 @@ impl Engine {
                 self.on_notification(sender, method, params.as_ref());
             }
             Message::Response { id, outcome } => {
-                self.on_response(conn, id, outcome.map(Answered::Text));
+                self.calls().on_response(conn, id, outcome.map(Answered::Text));
             }
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }

@@ -2,7 +2,11 @@
 //! engine.
 
 use crate::engine::Engine;
+use crate::jobs::lifecycle::JobLife;
+use crate::outgoing::calls::Calls;
 use crate::supervisor::machine::Supervisor;
+use crate::tasks::desk::TaskDesk;
+use crate::tasks::news::TaskNews;
 use crate::upstream::gateway::Gateway;
 
 impl Engine {
@@ -34,6 +38,73 @@ impl Engine {
             now: self.now.at,
             seed: self.seed,
             outgoing: &self.outgoing,
+            drains: self.drain.is_some(),
+        }
+    }
+
+    /// News of tasks and lists.
+    pub(crate) fn news(&mut self) -> TaskNews<'_> {
+        TaskNews {
+            tasks: &mut self.tasks,
+            outbox: &mut self.outbox,
+            jobs: &mut self.jobs,
+            timers: &mut self.timers,
+            settings: &self.settings,
+            now: self.now,
+        }
+    }
+
+    /// Outgoing requests, to be handed an input.
+    pub(crate) fn calls(&mut self) -> Calls<'_> {
+        Calls {
+            upstreams: &mut self.upstreams,
+            outbox: &mut self.outbox,
+            outgoing: &mut self.outgoing,
+            timers: &mut self.timers,
+            jobs: &mut self.jobs,
+            tasks: &mut self.tasks,
+            suspended: &mut self.suspended,
+            settings: &self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drain.is_some(),
+        }
+    }
+
+    /// Jobs, to be begun or stopped.
+    pub(crate) fn life(&mut self) -> JobLife<'_> {
+        JobLife {
+            upstreams: &mut self.upstreams,
+            outbox: &mut self.outbox,
+            outgoing: &mut self.outgoing,
+            timers: &mut self.timers,
+            jobs: &mut self.jobs,
+            tasks: &mut self.tasks,
+            suspended: &mut self.suspended,
+            keyed: &mut self.keyed,
+            settings: &self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drain.is_some(),
+        }
+    }
+
+    /// Tasks, to be handed an input.
+    pub(crate) fn desk(&mut self) -> TaskDesk<'_> {
+        TaskDesk {
+            upstreams: &mut self.upstreams,
+            outbox: &mut self.outbox,
+            outgoing: &mut self.outgoing,
+            timers: &mut self.timers,
+            jobs: &mut self.jobs,
+            tasks: &mut self.tasks,
+            suspended: &mut self.suspended,
+            keyed: &mut self.keyed,
+            lookups: &mut self.lookups,
+            retires: &mut self.retires,
+            settings: &self.settings,
+            now: self.now,
+            seed: self.seed,
             drains: self.drain.is_some(),
         }
     }

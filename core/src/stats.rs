@@ -1,5 +1,6 @@
 //! How much an engine holds.
 
+use crate::outgoing::remote_task::RemoteTaskView;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -17,6 +18,20 @@ impl Engine {
     #[must_use]
     pub fn agent_stats(&self) -> Vec<AgentStats> {
         self.agents.stats(&self.settings)
+    }
+
+    /// All followed tasks at peers, with their requests (TSK-42).
+    pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
+        self.outgoing.peers().flat_map(|(conn, peer)| {
+            peer.remote_tasks().map(|(_, remote)| RemoteTaskView {
+                conn: *conn,
+                task: &remote.id,
+                caller: remote.caller,
+                method: &remote.call.method,
+                label: remote.call.label.as_deref(),
+                status: remote.status,
+            })
+        })
     }
 
     /// How many connections, jobs, tasks and timers there are.

@@ -191,12 +191,12 @@ impl Engine {
             JobState::Held(_) => self.outbox.counters_mut().late_reports += 1,
             JobState::Queued(_) => {
                 self.outbox.counters_mut().jobs_never_started += 1;
-                if let Some(job) = self.remove_job(id) {
+                if let Some(job) = self.life().remove_job(id) {
                     self.deliver_outcome(id, &job, Outcome::Stopped, Some(why));
                 }
             }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
-                self.stop(id, why);
+                self.life().stop(id, why);
             }
         }
     }

@@ -8,6 +8,7 @@
 //! `Requests::cancel` in `outbox/requests.rs` drops it. And its job has no receiver any more:
 //! [`Jobs::release`] leaves it with [`Purpose::NoReceiver`], which [`Purpose`] never leaves.
 
+pub(crate) mod ending;
 pub(crate) mod gates;
 pub(crate) mod heartbeat;
 pub(crate) mod job;

@@ -10,6 +10,8 @@ pub(crate) mod requests;
 mod sending;
 pub(crate) mod typed_result;
 
+use crate::tasks::durable::Seq;
+use crate::tasks::durable::StoreWrite;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -40,6 +42,9 @@ pub(crate) struct Sender {
     pub(crate) dialect: &'static Dialect,
 }
 
+/// Bytes of the buffer in which objects are written that room is kept for.
+const SCRATCH_KEPT: usize = 16 * 1024;
+
 /// Connections, the actions of the event at hand, and counters.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -58,6 +63,8 @@ pub(crate) struct Outbox {
     watch: AbuseDetector,
     /// Servers and agents that read too little. The engine ends them.
     unread: Vec<ConnId>,
+    /// Buffer of the most frequent answers; empty between events.
+    scratch: Vec<u8>,
 }
 
 impl Outbox {
@@ -74,6 +81,7 @@ impl Outbox {
             keeps_finished: false,
             watch: AbuseDetector::default(),
             unread: Vec::new(),
+            scratch: Vec::new(),
         }
     }
 
@@ -101,6 +109,23 @@ impl Outbox {
     /// Name and version of this server, as JSON.
     pub(crate) fn server_info(&self) -> Arc<[u8]> {
         Arc::clone(&self.server_info)
+    }
+
+    /// Takes the buffer of the most frequent answers.
+    pub(crate) fn take_scratch(&mut self) -> Vec<u8> {
+        mem::take(&mut self.scratch)
+    }
+
+    /// Takes a buffer back; not the room that something large has needed.
+    pub(crate) fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
+        buffer.shrink_to(SCRATCH_KEPT);
+        self.scratch = buffer;
+    }
+
+    /// Hands a numbered write to the store.
+    pub(crate) fn store(&mut self, seq: Seq, write: StoreWrite) {
+        self.push(Action::Store { seq, write: Box::new(write) });
     }
 
     /// Begins an event at this time, whose actions are appended to `actions`.

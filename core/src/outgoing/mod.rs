@@ -13,6 +13,8 @@
 //! ```
 
 pub mod call;
+pub(crate) mod calls;
+pub(crate) mod questions;
 pub mod remote_task;
 pub(crate) mod remote_tasks;
 pub(crate) mod requests;

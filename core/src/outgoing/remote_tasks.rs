@@ -1,17 +1,17 @@
 //! Follows tasks at peers, from the answer that creates a task to the answer that ends it.
 
+use crate::outgoing::calls::Calls;
 use core::time::Duration;
 
 use crate::action::AuditEvent;
 use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::connection::Ending;
-use crate::engine::Engine;
 use crate::ids::{CallId, ConnId};
 use crate::json::raw::Raw;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, Cause};
-use crate::outgoing::remote_task::{RemoteState, RemoteTask, RemoteTaskView, Report};
+use crate::outgoing::remote_task::{RemoteState, RemoteTask, Report};
 use crate::outgoing::remote_task::{
     about, read_created, read_put_off, read_report, read_too_early,
 };
@@ -22,21 +22,7 @@ use crate::time::Instant;
 /// The caller of a request, and the answer that it gets.
 pub(crate) type Told = (Caller, Answer);
 
-impl Engine {
-    /// All followed tasks at peers, with their requests (TSK-42).
-    pub fn remote_tasks(&self) -> impl Iterator<Item = RemoteTaskView<'_>> {
-        self.outgoing.peers().flat_map(|(conn, peer)| {
-            peer.remote_tasks().map(|(_, remote)| RemoteTaskView {
-                conn: *conn,
-                task: &remote.id,
-                caller: remote.caller,
-                method: &remote.call.method,
-                label: remote.call.label.as_deref(),
-                status: remote.status,
-            })
-        })
-    }
-
+impl Calls<'_> {
     /// Handles the answer to a request for a task. Its timer is still armed.
     pub(crate) fn on_task_call_answered(
         &mut self,
@@ -69,7 +55,7 @@ impl Engine {
                 | CallFor::RelayedCancel(_)
                 | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
-                    note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::GivenUp);
+                    note_remote(self.outbox, conn, &report.id, &call, RemoteState::GivenUp);
                     self.cancel_remote_task(conn, &report.id);
                     return None;
                 }
@@ -99,7 +85,7 @@ impl Engine {
     }
 
     fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
-        note_remote(&mut self.outbox, conn, &report.id, &call, RemoteState::Is(report.status));
+        note_remote(self.outbox, conn, &report.id, &call, RemoteState::Is(report.status));
         let remote = RemoteTask {
             call,
             caller,
@@ -160,7 +146,7 @@ impl Engine {
             return None;
         }
         let request = about(method, &remote.id);
-        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
         Some(self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default()))
     }
 
@@ -212,7 +198,7 @@ impl Engine {
         if remote.status != status {
             remote.status = status;
             let state = RemoteState::Is(status);
-            note_remote(&mut self.outbox, conn, &remote.id, &remote.call, state);
+            note_remote(self.outbox, conn, &remote.id, &remote.call, state);
         }
     }
 
@@ -269,13 +255,13 @@ impl Engine {
         state: RemoteState,
         answer: Answer,
     ) -> Option<Told> {
-        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
         let remote = self.outgoing.end_remote(outbox, timers, conn, id, state)?;
         Some((remote.caller, answer))
     }
 
     fn cancel_remote_task(&mut self, conn: ConnId, task: &str) {
-        self.outgoing.cancel_task(&mut self.outbox, &mut self.timers, conn, task);
+        self.outgoing.cancel_task(self.outbox, self.timers, conn, task);
     }
 
     /// The connection ended: the end of the task stays unknown. Returns the request, to be lost
@@ -286,8 +272,8 @@ impl Engine {
         id: CallId,
         mut remote: RemoteTask,
     ) -> (CallId, Call) {
-        note_remote(&mut self.outbox, conn, &remote.id, &remote.call, RemoteState::Lost);
-        disarm_remote(&mut self.timers, conn, id, &mut remote);
+        note_remote(self.outbox, conn, &remote.id, &remote.call, RemoteState::Lost);
+        disarm_remote(self.timers, conn, id, &mut remote);
         (id, remote.call)
     }
 }

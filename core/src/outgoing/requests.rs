@@ -1,12 +1,12 @@
 //! Outgoing requests: sending, answers, cancels, and input that a task needs from its requestor.
 
+use crate::outgoing::calls::Calls;
 use alloc::vec::Vec;
 
 use crate::acp::capabilities::note_answered;
 use crate::acp::protocol;
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::json::raw::Raw;
@@ -25,7 +25,7 @@ use crate::tasks::task::Change;
 /// Cancel reason for requests whose job has ended; sent to the peer.
 const PARENT_OVER: &str = "the request it was for is over";
 
-impl Engine {
+impl Calls<'_> {
     /// A job makes a request. Without a named peer, it goes to the receiver of the job's outcome
     /// (TSK-28, TSK-30).
     pub(crate) fn on_asked(
@@ -89,7 +89,7 @@ impl Engine {
                 job.asks.insert(ask, PendingOutgoing::Waiting(request));
                 self.jobs.note_questions(id);
                 if let Some(task) = task {
-                    self.note_questions_of(task, Change::InputNeeded);
+                    self.news().note_questions_of(task, Change::InputNeeded);
                 }
                 self.put_questions(id, Answer::Refused);
             }
@@ -119,7 +119,7 @@ impl Engine {
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
         let cause = Cause { task, request: self.request_behind(conn, caller) };
-        let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+        let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
         self.outgoing.send(outbox, timers, conn, CallFor::Caller(caller), ask, &cause)
     }
 
@@ -156,7 +156,7 @@ impl Engine {
         if let Ok(result) = outcome
             && &*taken.method == protocol::INITIALIZE
         {
-            note_answered(&mut self.outbox, conn, taken.declares, result);
+            note_answered(self.outbox, conn, taken.declares, result);
         }
         if taken.with_task {
             let told = self.on_task_call_answered(conn, call, taken, outcome);
@@ -247,11 +247,11 @@ impl Engine {
             Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
             Wanted::Cancelled => Answer::Cancelled,
         };
-        let way = self.outgoing.cancel_effect(&self.outbox, conn, id);
+        let way = self.outgoing.cancel_effect(self.outbox, conn, id);
         let caller = match way {
             CancelEffect::Await => {
                 let reason = Some("timed out");
-                let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+                let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
                 return self.outgoing.await_cancelled(
                     outbox,
                     timers,
@@ -260,14 +260,10 @@ impl Engine {
                     reason,
                 );
             }
-            CancelEffect::Forget => self.outgoing.cancel(
-                &mut self.outbox,
-                &mut self.timers,
-                conn,
-                id,
-                Some("timed out"),
-            ),
-            CancelEffect::Refuse(_) => self.outgoing.end(&mut self.timers, conn, id),
+            CancelEffect::Forget => {
+                self.outgoing.cancel(self.outbox, self.timers, conn, id, Some("timed out"))
+            }
+            CancelEffect::Refuse(_) => self.outgoing.end(self.timers, conn, id),
         };
         if let Some(caller) = caller {
             self.tell(caller, answer);
@@ -301,18 +297,18 @@ impl Engine {
             let refusal = Refusal::NotInProgress;
             return self.outbox.push(Action::RefuseCancel { caller, refusal });
         };
-        match self.outgoing.cancel_effect(&self.outbox, conn, call) {
-            CancelEffect::Forget if self.outgoing.cannot_cancel_task(&self.outbox, conn, call) => {
+        match self.outgoing.cancel_effect(self.outbox, conn, call) {
+            CancelEffect::Forget if self.outgoing.cannot_cancel_task(self.outbox, conn, call) => {
                 // CAN-05, TSK-02: a task needs `tasks/cancel`, which the peer does not support.
                 let refusal = Refusal::NotDeclared;
                 self.outbox.push(Action::RefuseCancel { caller, refusal });
             }
             CancelEffect::Forget => {
-                self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
+                self.outgoing.cancel(self.outbox, self.timers, conn, call, reason);
                 self.tell(caller, Answer::Cancelled);
             }
             CancelEffect::Await => {
-                let (outbox, timers, at) = (&mut self.outbox, &mut self.timers, (conn, call));
+                let (outbox, timers, at) = (&mut *self.outbox, &mut *self.timers, (conn, call));
                 self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
             }
             // CAN-04, ACP-03, ACP-04: the request cannot be cancelled.
@@ -346,9 +342,9 @@ impl Engine {
             }
         }
         let relayed = self.relayed_caller(caller);
-        let change = |engine: &mut Self| {
+        let change = |calls: &mut Self| {
             if let Some(task) = answered {
-                engine.change_task(task, Change::InputArrived);
+                calls.news().change_task(task, Change::InputArrived);
             }
         };
         match relayed {
@@ -395,9 +391,9 @@ impl Engine {
             })
             .collect();
         for (conn, call) in sent {
-            match self.outgoing.cancel_effect(&self.outbox, conn, call) {
+            match self.outgoing.cancel_effect(self.outbox, conn, call) {
                 CancelEffect::Await => {
-                    let (outbox, timers) = (&mut self.outbox, &mut self.timers);
+                    let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
                     let (at, reason) = ((conn, call), Some(PARENT_OVER));
                     self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
                 }
@@ -428,13 +424,7 @@ impl Engine {
                     continue;
                 }
                 PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) => {
-                    self.outgoing.cancel(
-                        &mut self.outbox,
-                        &mut self.timers,
-                        conn,
-                        call,
-                        Some(PARENT_OVER),
-                    );
+                    self.outgoing.cancel(self.outbox, self.timers, conn, call, Some(PARENT_OVER));
                 }
             }
             let caller = Caller::Job { job: id, ask };
@@ -442,7 +432,7 @@ impl Engine {
         }
         self.jobs.note_questions(id);
         if let Some(task) = task {
-            self.change_task(task, Change::InputArrived);
+            self.news().change_task(task, Change::InputArrived);
         }
     }
 

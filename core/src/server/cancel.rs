@@ -71,7 +71,7 @@ impl Engine {
         let note = AuditEvent::call_cancelled(cancel, (tool, job), method);
         self.outbox.note(note);
         if let Some(job) = job {
-            self.release_job_claim(job, StopReason::Requested);
+            self.life().release_job_claim(job, StopReason::Requested);
         }
         self.outbox.close_if_finished(conn);
     }
@@ -95,9 +95,9 @@ impl Engine {
                     task.aside.forget_waiter(&(conn, request()));
                 }
                 if form == TaskView::Handle {
-                    self.abandon_unknown(id, cancel.clone());
+                    self.desk().abandon_unknown(id, cancel.clone());
                 }
-                self.offer_inputs(id);
+                self.calls().offer_inputs(id);
                 (None, form.method().into())
             }
             Work::Listen(listening) => {
@@ -145,7 +145,7 @@ impl Engine {
         for handle in handles {
             stopped |= match handle {
                 Handle::Task(key) => self.stop_unnamed_task(conn, key, by.reason.clone()),
-                Handle::Call(state) => match self.unsuspend(state) {
+                Handle::Call(state) => match self.suspended.unsuspend(&mut self.timers, state) {
                     Some(Waiting::Job(id)) => self.stop_unnamed_call(conn, id, by),
                     Some(Waiting::Outcome(_)) | None => false,
                 },
@@ -170,7 +170,8 @@ impl Engine {
         if !self.tasks.get(id).is_some_and(unnamed) || self.keyed.of_task(id).is_some() {
             return false;
         }
-        self.cancel_live_task(conn, id, self.outbox.dialect(conn).cancel_method, reason);
+        let method = self.outbox.dialect(conn).cancel_method;
+        self.desk().cancel_live_task(conn, id, method, reason);
         true
     }
 
@@ -184,7 +185,7 @@ impl Engine {
             ((job.tool.name.clone(), Some(id)), self.outbox.dialect(conn).cancel_method);
         let note = AuditEvent::call_cancelled(cancel, of, method);
         self.outbox.note(note);
-        self.release_job_claim(id, StopReason::Requested);
+        self.life().release_job_claim(id, StopReason::Requested);
         true
     }
 }
@@ -216,7 +217,7 @@ impl Engine {
         let (purpose, task) = (job.purpose().clone(), job.task);
         match (purpose, task) {
             (Purpose::Task, Some(task)) => {
-                self.cancel_live_task(conn, task, "ceased/cancel", reason);
+                self.desk().cancel_live_task(conn, task, "ceased/cancel", reason);
             }
             // It is being stopped already.
             (Purpose::NoReceiver, _) => {}

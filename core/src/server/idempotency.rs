@@ -81,7 +81,7 @@ impl Engine {
             }
             Progress::Task(task) => {
                 let task = *task;
-                self.respond_with_task(reply, task, TaskView::Handle);
+                self.desk().respond_with_task(reply, task, TaskView::Handle);
             }
             Progress::Running(_) | Progress::Ending { .. } => {
                 self.outbox.fail(reply, &under_way(&request.key));

@@ -6,29 +6,22 @@
 //! not wait for its answer; its outcome is then kept for the retry.
 
 use crate::server::suspended_calls::{SuspendedCall, Waiting};
-use alloc::borrow::ToOwned as _;
-use alloc::boxed::Box;
 use alloc::vec::Vec;
-
-use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
-use crate::identity::Identity;
 use crate::ids::{AskId, JobId, RequestState};
-use crate::jobs::job::{Job, Purpose};
+use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, Settled, Work};
 use crate::outbox::typed_result::ResultType;
-use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal};
-use crate::protocol::capabilities::PeerCapabilities;
+use crate::outgoing::call::{Answer, Caller, OutgoingRequest, Refusal};
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::send_queue::Handle;
 use crate::server::inputs::{self, OpenQuestions};
-use crate::tasks::durable::TaskOutcome;
 
 /// Content of a retry, without its tool.
 pub(crate) struct Retry<'a> {
@@ -40,43 +33,6 @@ pub(crate) struct Retry<'a> {
 }
 
 impl Engine {
-    /// A job asks the client of a call that makes no requests. Questions of one turn go
-    /// out together, with the answer.
-    pub(crate) fn ask_by_answer(
-        &mut self,
-        id: JobId,
-        ask: AskId,
-        request: OutgoingRequest,
-        peer: PeerCapabilities,
-    ) {
-        let caller = Caller::Job { job: id, ask };
-        let Some(job) = self.jobs.get(id) else { return };
-        if !peer.answers(&request.method) {
-            return self.refuse_call(caller, Refusal::NotDeclared);
-        }
-        if let Some(response) = given(job, &request, ask) {
-            return self.deliver(caller, Answer::Result(response));
-        }
-        let waits = matches!(job.purpose(), Purpose::Retry(_)) || self.suspended.is_asking(id);
-        if !waits && self.suspended_of(&job.owner) >= self.settings.limits.parked_max {
-            return self.refuse_call(caller, Refusal::TooMany);
-        }
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.asks.insert(ask, PendingOutgoing::Waiting(request));
-            if matches!(job.purpose(), Purpose::Answer(_)) {
-                self.suspended.note_asking(id);
-            }
-            self.jobs.note_questions(id);
-        }
-    }
-
-    /// How many calls of an identity are suspended or about to be.
-    fn suspended_of(&self, owner: &Identity) -> usize {
-        let asking = self.suspended.asking().filter_map(|id| self.jobs.get(id));
-        self.suspended.iter().filter(|(_, call)| call.owner == *owner).count()
-            + asking.filter(|job| job.owner == *owner).count()
-    }
-
     /// The turn is over: the calls of jobs that asked something are answered with it.
     pub(crate) fn suspend_asking_calls(&mut self) {
         if !self.suspended.has_asking() {
@@ -112,7 +68,7 @@ impl Engine {
         };
         let callers: Vec<Caller> = job.questions().filter_map(refused).collect();
         for caller in callers {
-            self.tell(caller, Answer::Refused(refusal));
+            self.calls().tell(caller, Answer::Refused(refusal));
         }
     }
 
@@ -188,22 +144,16 @@ impl Engine {
         if self.outbox.is_full(reply.conn) {
             return self.outbox.refuse_inflight(reply);
         }
-        match self.unsuspend(state) {
+        match self.suspended.unsuspend(&mut self.timers, state) {
             None => self.outbox.forget(reply),
             Some(Waiting::Outcome(outcome)) => {
                 self.upstreams.answer_with(&mut self.outbox, reply, outcome);
             }
             Some(Waiting::Job(id)) => {
                 self.resume(id, reply, claim, retry.progress_token);
-                self.take_responses(id, &responses);
+                self.calls().take_responses(id, &responses);
             }
         }
-    }
-
-    /// Whether a state names a call that waits here.
-    pub(crate) fn is_own_state(&self, state: Raw<'_>) -> bool {
-        let state = state.string().and_then(|state| RequestState::parse(&state));
-        state.is_some_and(|state| self.suspended.get(state).is_some())
     }
 
     /// The suspended call a retry names, if it is for this tool and of its sender.
@@ -230,23 +180,11 @@ impl Engine {
         self.suspended.note_asking(id);
     }
 
-    /// A suspended job has ended: its outcome waits for the retry in its place.
-    pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
-        self.suspended.keep_outcome(state, outcome);
-    }
-
-    /// Takes a call out of those that wait for a retry.
-    pub(crate) fn unsuspend(&mut self, state: RequestState) -> Option<Waiting> {
-        let mut call = self.suspended.unsuspend(state)?;
-        self.timers.disarm(&mut call.timer, Timer::Suspended(state));
-        Some(call.work)
-    }
-
     /// The time for the input is over.
     pub(crate) fn on_suspended_timer(&mut self, state: RequestState) {
         self.suspended.note_due(state);
-        if let Some(Waiting::Job(id)) = self.unsuspend(state) {
-            self.release_job_claim(id, StopReason::Unanswered);
+        if let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state) {
+            self.life().release_job_claim(id, StopReason::Unanswered);
         }
     }
 
@@ -254,28 +192,12 @@ impl Engine {
     pub(crate) fn unsuspend_lost(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             if let Handle::Call(state) = handle
-                && let Some(Waiting::Job(id)) = self.unsuspend(state)
+                && let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state)
             {
-                self.release_job_claim(id, StopReason::Disconnected);
+                self.life().release_job_claim(id, StopReason::Disconnected);
             }
         }
     }
-
-    /// Ends every wait for input: the daemon shuts down.
-    pub(crate) fn unsuspend_all(&mut self) {
-        let states: Vec<RequestState> = self.suspended.iter().map(|(state, _)| state).collect();
-        for state in states {
-            self.unsuspend(state);
-        }
-    }
-}
-
-/// Response to a question that its call brought with it, by the key of the question.
-fn given(job: &Job, request: &OutgoingRequest, ask: AskId) -> Option<Box<RawValue>> {
-    let given = Raw::checked(job.progress.given.as_deref()?);
-    let open = OpenQuestions::from([(request.key.clone()?, ask)]);
-    let responses = inputs::read(Some(given), &open).ok()?;
-    responses.first().map(|(_, response)| (*response).to_owned())
 }
 
 /// Every suspended call agrees with its job, and the other way round.

@@ -3,7 +3,7 @@
 //!
 //! A question is known by its number, which its job never uses twice.
 
-use alloc::borrow::{Cow, ToOwned as _};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,127 +14,14 @@ use core::fmt;
 use serde::de::{Deserializer as _, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::engine::Engine;
-use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
+use crate::ids::{AskId, JobId};
 use crate::jobs::Jobs;
-use crate::jobs::job::{Job, Purpose};
+use crate::jobs::job::Job;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
+use crate::outgoing::call::OutgoingRequest;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::rpc::error::ErrorObject;
-
-impl Engine {
-    /// Hands a job the answer to its question.
-    pub(crate) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
-        for (ask, response) in responses {
-            let asked = self.jobs.get(id).and_then(|job| job.asks.get(ask));
-            let Some(asked) = asked else { continue };
-            if let PendingOutgoing::Sent(conn, call) | PendingOutgoing::Offered(conn, call, _) =
-                asked
-            {
-                let (conn, call) = (*conn, *call);
-                let reason = Some("somebody else has answered");
-                self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
-            }
-            let answer = Answer::Result((*response).to_owned());
-            self.tell(Caller::Job { job: id, ask: *ask }, answer);
-        }
-    }
-
-    /// Puts the questions of a task to the connections that wait for its outcome.
-    pub(crate) fn offer_inputs(&mut self, task: TaskId) {
-        if let Some(job) = self.tasks.get(task).and_then(|task| task.job) {
-            self.put_questions(job, Answer::Refused);
-        }
-    }
-
-    /// Sends each question of a job, unless a peer that wants the outcome has it, to the first
-    /// of those peers that can answer it (TSK-30, ACP-05). Without such a peer a task waits, and
-    /// a call is told so.
-    pub(crate) fn put_questions(&mut self, id: JobId, to_nobody: fn(Refusal) -> Answer) {
-        let Some(job) = self.jobs.get(id).filter(|job| job.needs_input()) else { return };
-        let open: Vec<AskId> = job.questions().map(|(ask, _)| ask).collect();
-        let listeners = self.listeners_of(job);
-        for ask in open {
-            self.put_question(id, ask, &listeners, to_nobody);
-        }
-    }
-
-    /// Connections that wait for a job's outcome and can be asked by a request of ours, in order.
-    fn listeners_of(&self, job: &Job) -> Vec<ConnId> {
-        let mut listeners: Vec<ConnId> = match job.task.and_then(|task| self.tasks.get(task)) {
-            // A request that waits for the task itself does not wait for its outcome yet.
-            Some(task) if task.is_being_created() => Vec::new(),
-            Some(task) => task.aside.waiters.iter().map(|(conn, _)| *conn).collect(),
-            None if matches!(job.purpose(), Purpose::Answer(_)) => [job.conn].into(),
-            None => Vec::new(),
-        };
-        // Many may wait on one connection, which is asked once.
-        listeners.dedup();
-        listeners
-    }
-
-    fn put_question(
-        &mut self,
-        id: JobId,
-        ask: AskId,
-        listeners: &[ConnId],
-        to_nobody: fn(Refusal) -> Answer,
-    ) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let before = match job.asks.get(&ask) {
-            Some(PendingOutgoing::Waiting(_)) => None,
-            Some(PendingOutgoing::Offered(conn, call, _)) => Some((*conn, *call)),
-            Some(PendingOutgoing::Sent(..)) | None => return,
-        };
-        let stays = |(conn, call): (ConnId, CallId)| {
-            let wanted = self.outgoing.call(conn, call).is_none_or(|c| c.wanted() == Wanted::Yes);
-            listeners.contains(&conn) || !wanted
-        };
-        if before.is_some_and(stays) {
-            return;
-        }
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        let task = job.task;
-        let Some(PendingOutgoing::Waiting(request) | PendingOutgoing::Offered(_, _, request)) =
-            job.asks.remove(&ask)
-        else {
-            return;
-        };
-        let caller = Caller::Job { job: id, ask };
-        // A repeated call may be asked before there is a task for certain (DUR-01).
-        let related = task.filter(|task| self.tasks.is_visible(*task));
-        let mut refusal = None;
-        let sent = listeners.iter().find_map(|conn| {
-            match self.send_call(*conn, caller, &request, related) {
-                Ok(call) => Some((*conn, call)),
-                Err(why) => {
-                    refusal.get_or_insert(why);
-                    None
-                }
-            }
-        });
-        let asked = match (sent, before) {
-            (Some((conn, call)), _) => PendingOutgoing::Offered(conn, call, request),
-            // The connection that was asked may still answer.
-            (None, Some((conn, call))) if task.is_some() => {
-                PendingOutgoing::Offered(conn, call, request)
-            }
-            (None, _) => PendingOutgoing::Waiting(request),
-        };
-        if let Some(job) = self.jobs.get_mut(id) {
-            job.asks.insert(ask, asked);
-        }
-        if let Some((conn, call)) = before.filter(|_| sent.is_some() || task.is_none()) {
-            let reason = Some("somebody else is asked");
-            self.outgoing.cancel(&mut self.outbox, &mut self.timers, conn, call, reason);
-        }
-        if sent.is_none() && task.is_none() {
-            self.tell(caller, to_nobody(refusal.unwrap_or(Refusal::NoConnection)));
-        }
-    }
-}
 
 impl Jobs {
     /// The questions of a job that are open.

@@ -162,7 +162,7 @@ impl Engine {
     fn is_retry(&self, params: Option<&Params<'_>>) -> bool {
         let state = params::any_members(params).request_state;
         matches!(request_meta::of(params), Some(Ok(_)))
-            && state.is_some_and(|state| self.is_own_state(state))
+            && state.is_some_and(|state| self.suspended.names_call(state))
     }
 }
 

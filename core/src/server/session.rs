@@ -138,7 +138,7 @@ impl Engine {
             (_, Phase::Ready) => {
                 let about = TaskMethod::of_session(method).filter(|_| tasks == TaskRules::Core);
                 if let Some(about) = about {
-                    self.about_tasks(reply, about, params);
+                    self.desk().about_tasks(reply, about, params);
                 } else if let Some(reply) = self.on_upstream_method(reply, method, params) {
                     self.outbox.unknown_method(reply, method);
                 }
@@ -172,7 +172,7 @@ impl Engine {
             }
             (_, Phase::Ready) => {
                 match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
-                    (Some(about), _) => self.about_tasks(reply, about, params),
+                    (Some(about), _) => self.desk().about_tasks(reply, about, params),
                     (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
                     (None, Offer::Plain) => self.call_service(reply, method, params, false),
                     (None, Offer::Tasks) => self.call_service(reply, method, params, core),
@@ -191,9 +191,9 @@ impl Engine {
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
         } else if method == "notifications/progress" {
-            self.on_peer_progress(conn, params);
+            self.calls().on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
-            self.on_status_hint(conn, params);
+            self.calls().on_status_hint(conn, params);
             self.pass_on(conn, method, params);
         } else if let Counterpart::Instance(id) = counterpart {
             self.gateway().on_notification(sender, id, method, params);

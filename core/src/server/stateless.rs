@@ -87,9 +87,9 @@ impl Engine {
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.outbox.fail(reply, &missing_tasks("the task methods"));
             }
-            "tasks/get" => self.about_tasks(reply, TaskMethod::Detailed(claim.peer), params),
-            "tasks/update" => self.about_tasks(reply, TaskMethod::Update, params),
-            "tasks/cancel" => self.about_tasks(reply, TaskMethod::Cancel, params),
+            "tasks/get" => self.desk().about_tasks(reply, TaskMethod::Detailed(claim.peer), params),
+            "tasks/update" => self.desk().about_tasks(reply, TaskMethod::Update, params),
+            "tasks/cancel" => self.desk().about_tasks(reply, TaskMethod::Cancel, params),
             // MOD-07: also capabilities of sessions alone.
             _ => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {

@@ -7,6 +7,7 @@
 use crate::connection::Phase;
 use crate::protocol::revision::Methods;
 use crate::protocol::role::Side;
+use crate::tasks::news::TaskNews;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -225,28 +226,6 @@ impl Engine {
         }
     }
 
-    /// Tells the subscriptions of a task its present state.
-    pub(crate) fn tell_of_task(&mut self, id: TaskId) {
-        let Some(task) = self.tasks.get(id) else { return };
-        if task.aside.listeners.is_empty() {
-            return;
-        }
-        let listeners: Vec<_> = task.aside.listeners.iter().cloned().collect();
-        self.tell_subscribers(listeners, Topic::Task(id));
-    }
-
-    /// Tells the subscriptions of an audience that a list may have changed.
-    pub(crate) fn tell_of_list(&mut self, topic: Topic, audience: &[ConnId]) {
-        let wanted = |conn: ConnId, connection: &Connection| {
-            let open = connection.requests.subscriptions();
-            let wants = open.filter(|(_, listening)| listening.wants(topic));
-            wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
-        };
-        let all = audience.iter().filter_map(|conn| Some((conn, self.outbox.connection(*conn)?)));
-        let listeners: Vec<_> = all.flat_map(|(conn, peer)| wanted(*conn, peer)).collect();
-        self.tell_subscribers(listeners, topic);
-    }
-
     /// Tells every client that one of its lists may be another now.
     pub(crate) fn announce_list(&mut self, topic: Topic) {
         let audience: Vec<ConnId> =
@@ -273,7 +252,66 @@ impl Engine {
                 json.raw("{\"jsonrpc\":\"2.0\",").member("method", method).raw("}");
             });
         }
-        self.tell_of_list(topic, audience);
+        self.news().tell_of_list(topic, audience);
+    }
+
+    /// A subscription is over: the tasks forget it, and pending topics are dropped.
+    pub(crate) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
+        for task in &listening.tasks {
+            if let Some(task) = self.tasks.get_mut(*task) {
+                task.aside.forget_listener(&(conn, request.clone()));
+            }
+        }
+        if let Some(connection) = self.outbox.connection_mut(conn)
+            && let Some(aside) = connection.aside.some()
+        {
+            aside.behind.remove(request);
+        }
+        for task in &listening.tasks {
+            self.tasks.drop_copy(&self.outbox, *task);
+        }
+        if !listening.uris.is_empty() {
+            self.gateway().forget_listened(conn, request);
+        }
+    }
+
+    /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
+    pub(crate) fn end_subscriptions(&mut self, conn: ConnId) {
+        let Some(connection) = self.outbox.connection_mut(conn) else { return };
+        let open = connection.requests.subscriptions();
+        let over: Vec<_> = open.map(|(id, listening)| (id.clone(), listening.clone())).collect();
+        for (id, listening) in over {
+            let Some(connection) = self.outbox.connection_mut(conn) else { return };
+            let Some(reply) = connection.requests.settle(&id, Settled::Listen) else { continue };
+            self.unlisten(conn, &id, &listening);
+            self.upstreams.answer_as(&mut self.outbox, ResultType::Ended, reply, |json| {
+                json.raw("{}");
+            });
+        }
+    }
+}
+
+impl TaskNews<'_> {
+    /// Tells the subscriptions of a task its present state.
+    pub(crate) fn tell_of_task(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.get(id) else { return };
+        if task.aside.listeners.is_empty() {
+            return;
+        }
+        let listeners: Vec<_> = task.aside.listeners.iter().cloned().collect();
+        self.tell_subscribers(listeners, Topic::Task(id));
+    }
+
+    /// Tells the subscriptions of an audience that a list may have changed.
+    pub(crate) fn tell_of_list(&mut self, topic: Topic, audience: &[ConnId]) {
+        let wanted = |conn: ConnId, connection: &Connection| {
+            let open = connection.requests.subscriptions();
+            let wants = open.filter(|(_, listening)| listening.wants(topic));
+            wants.map(|(id, _)| (conn, id.clone())).collect::<Vec<_>>()
+        };
+        let all = audience.iter().filter_map(|conn| Some((conn, self.outbox.connection(*conn)?)));
+        let listeners: Vec<_> = all.flat_map(|(conn, peer)| wanted(*conn, peer)).collect();
+        self.tell_subscribers(listeners, topic);
     }
 
     fn tell_subscribers(&mut self, listeners: Vec<(ConnId, RequestId)>, topic: Topic) {
@@ -314,7 +352,7 @@ impl Engine {
             }
             self.notify(conn, &request, topic);
             if let Topic::Task(task) = topic {
-                self.tasks.drop_copy(&self.outbox, task);
+                self.tasks.drop_copy(self.outbox, task);
             }
         }
     }
@@ -341,13 +379,7 @@ impl Engine {
             Topic::Task(task) if !self.tasks.is_settled(task) => return,
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
-                self.tasks.write_detailed(
-                    &self.outbox,
-                    &self.jobs,
-                    &mut json,
-                    task,
-                    &listening.peer,
-                );
+                self.tasks.write_detailed(self.outbox, self.jobs, &mut json, task, &listening.peer);
             }
         }
         json.raw("}}");
@@ -356,31 +388,13 @@ impl Engine {
             json.bytes(&frame);
         });
     }
+}
 
-    /// A subscription is over: the tasks forget it, and pending topics are dropped.
-    pub(crate) fn unlisten(&mut self, conn: ConnId, request: &RequestId, listening: &Listening) {
-        for task in &listening.tasks {
-            if let Some(task) = self.tasks.get_mut(*task) {
-                task.aside.forget_listener(&(conn, request.clone()));
-            }
-        }
-        if let Some(connection) = self.outbox.connection_mut(conn)
-            && let Some(aside) = connection.aside.some()
-        {
-            aside.behind.remove(request);
-        }
-        for task in &listening.tasks {
-            self.tasks.drop_copy(&self.outbox, *task);
-        }
-        if !listening.uris.is_empty() {
-            self.gateway().forget_listened(conn, request);
-        }
-    }
-
+impl Outbox {
     /// A task is gone: its listeners forget it.
     pub(crate) fn forget_topic(&mut self, task: TaskId, listeners: SmallSet<(ConnId, RequestId)>) {
         for (conn, request) in listeners.into_entries() {
-            let Some(connection) = self.outbox.connection_mut(conn) else { continue };
+            let Some(connection) = self.connection_mut(conn) else { continue };
             if let Some(aside) = connection.aside.some()
                 && let Some(topics) = aside.behind.get_mut(&request)
             {
@@ -393,23 +407,6 @@ impl Engine {
         }
     }
 
-    /// Ends the subscriptions of a connection in good order, each with its result (MOD-08).
-    pub(crate) fn end_subscriptions(&mut self, conn: ConnId) {
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let open = connection.requests.subscriptions();
-        let over: Vec<_> = open.map(|(id, listening)| (id.clone(), listening.clone())).collect();
-        for (id, listening) in over {
-            let Some(connection) = self.outbox.connection_mut(conn) else { return };
-            let Some(reply) = connection.requests.settle(&id, Settled::Listen) else { continue };
-            self.unlisten(conn, &id, &listening);
-            self.upstreams.answer_as(&mut self.outbox, ResultType::Ended, reply, |json| {
-                json.raw("{}");
-            });
-        }
-    }
-}
-
-impl Outbox {
     /// Whether a subscription does not know the latest of a task yet.
     pub(crate) fn has_subscription_behind(&self, id: TaskId, task: &Task) -> bool {
         task.aside.listeners.iter().any(|(conn, request)| {

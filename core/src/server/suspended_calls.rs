@@ -1,7 +1,11 @@
 //! Calls that were answered with `input_required` and wait for their requestor.
 
+use crate::collections::timer_queue::Timer;
+use crate::collections::timer_queue::TimerQueue;
+use crate::json::raw::Raw;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::mem;
 
 use crate::collections::timer_queue::Armed;
@@ -62,8 +66,28 @@ impl SuspendedCalls {
     }
 
     /// Takes a call out: its retry has come, or will not.
-    pub(crate) fn unsuspend(&mut self, state: RequestState) -> Option<SuspendedCall> {
-        self.calls.remove(&state)
+    pub(crate) fn unsuspend(
+        &mut self,
+        timers: &mut TimerQueue,
+        state: RequestState,
+    ) -> Option<Waiting> {
+        let mut call = self.calls.remove(&state)?;
+        timers.disarm(&mut call.timer, Timer::Suspended(state));
+        Some(call.work)
+    }
+
+    /// Takes out all calls: the daemon shuts down.
+    pub(crate) fn unsuspend_all(&mut self, timers: &mut TimerQueue) {
+        let states: Vec<RequestState> = self.calls.keys().copied().collect();
+        for state in states {
+            self.unsuspend(timers, state);
+        }
+    }
+
+    /// Whether a state names a call that waits here.
+    pub(crate) fn names_call(&self, state: Raw<'_>) -> bool {
+        let state = state.string().and_then(|state| RequestState::parse(&state));
+        state.is_some_and(|state| self.get(state).is_some())
     }
 
     /// The timer of a call is due and no longer armed.

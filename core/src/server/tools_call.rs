@@ -84,7 +84,7 @@ impl Engine {
             let (responses, progress_token) = (params.input_responses, progress_token(params.meta));
             let retry = Retry { state, responses, progress_token };
             // UPS-12: a state that is not ours is for the server that gave it.
-            let is_relayed = !self.is_own_state(state)
+            let is_relayed = !self.suspended.names_call(state)
                 && self.gateway().is_stateless_tool(&params.name, reply.conn);
             if !is_relayed {
                 return self.retry_call(reply, &params.name, claim, &retry);
@@ -432,10 +432,10 @@ impl Engine {
         };
         let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
         self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
-        self.store_creation(id, hand_over);
+        self.desk().store_creation(id, hand_over);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
         // messages of the job are kept until then.
-        self.respond_with_task(reply, id, TaskView::Handle);
+        self.desk().respond_with_task(reply, id, TaskView::Handle);
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.

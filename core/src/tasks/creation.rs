@@ -4,11 +4,11 @@
 //! its outcome by the next turn is written with the task: a short one takes one write
 //! instead of two.
 
+use crate::tasks::desk::TaskDesk;
 use alloc::collections::BTreeSet;
 
 use crate::action::Cancel;
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::ids::{JobId, TaskId};
 use crate::jobs::job::{Job, JobInput, JobState};
 use crate::reason::StopReason;
@@ -42,7 +42,7 @@ pub(crate) fn not_created(why: Unstored) -> ErrorObject {
     store_error(why, consequence)
 }
 
-impl Engine {
+impl TaskDesk<'_> {
     /// A task is being created. It is once the store has it; without a store, now.
     pub(crate) fn store_creation(&mut self, id: TaskId, hand_over: HandOver) {
         if !self.tasks.writes().is_on() {
@@ -63,9 +63,12 @@ impl Engine {
         }
         let whole = task.status().is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
         let written = if whole { Written::Whole } else { Written::Begun };
-        let (key, record) = (task.record_key(), self.record(id, task, written));
+        let (key, record) = (
+            task.record_key(),
+            self.tasks.record((self.jobs, self.timers, self.now), (id, task), written),
+        );
         let seq = self.tasks.number_creation(key, written);
-        self.order_write(seq, StoreWrite::New(record));
+        self.outbox.store(seq, StoreWrite::New(record));
     }
 
     /// Hands over the tasks whose jobs have been begun, or of which nothing is left: they had a
@@ -117,9 +120,9 @@ impl Engine {
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
         task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
-        self.tasks.note_creation(&mut self.outbox, &self.jobs, id);
+        self.tasks.note_creation(self.outbox, self.jobs, id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
-        self.advance_job(job, JobInput::Stored);
+        self.life().advance_job(job, JobInput::Stored);
         if awaited {
             self.tell_waiters(id);
         }
@@ -144,10 +147,10 @@ impl Engine {
             self.publish_end(id);
         } else if let Some(job) = task.job
             && self.jobs.get(job).is_some_and(Job::needs_input)
-            && self.change_task(id, Change::InputNeeded)
+            && self.news().change_task(id, Change::InputNeeded)
         {
             // TSK-28: questions from before the task existed are asked now.
-            self.offer_inputs(id);
+            self.calls().offer_inputs(id);
         }
     }
 
@@ -172,7 +175,7 @@ impl Engine {
         let was_sent = !matches!(task.0.disk(), Durability::Fresh);
         let (Task { job, mut aside, .. }, _) = task;
         let Aside { waiters, .. } = aside.take();
-        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
+        self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);
         if let Some(job) = job {
             self.abandon_job(job, why);
         }
@@ -205,8 +208,8 @@ impl Engine {
             self.tell_table(StoreWrite::Unwatch(id));
         }
         let aside = task.aside.take();
-        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
-        self.forget_topic(id, aside.listeners);
+        self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);
+        self.outbox.forget_topic(id, aside.listeners);
         if let Some(job) = task.job {
             self.abandon_job(job, StopReason::Lapsed);
         }
@@ -218,9 +221,9 @@ impl Engine {
         job.task = None;
         if matches!(job.state(), JobState::Held(_)) {
             self.outbox.counters_mut().jobs_never_started += 1;
-            self.remove_job(id);
+            self.life().remove_job(id);
         } else {
-            self.release_job_claim(id, why);
+            self.life().release_job_claim(id, why);
         }
     }
 

@@ -3,11 +3,12 @@
 //! An answer about a task is made of a look at the table that began after its request arrived, also
 //! where the task runs here (FLT-02). Without such a table requests are answered in the same call.
 
+use crate::tasks::desk::TaskDesk;
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
@@ -27,7 +28,7 @@ use crate::time::Instant;
 /// Status message of a task whose engine was cut off from the table.
 const LAPSED: &str = "interrupted: its node could not reach the database of the fleet";
 
-impl Engine {
+impl TaskDesk<'_> {
     /// Answers a request about tasks, once the table was asked where several engines share one.
     pub(crate) fn about_tasks(
         &mut self,
@@ -38,7 +39,7 @@ impl Engine {
         if self.tasks.is_shared()
             && let Some(wanted) = self.wanted(&reply, method, params)
         {
-            return self.lookups.ask(&mut self.outbox, reply, method, params, wanted);
+            return self.lookups.ask(self.outbox, reply, method, params, wanted);
         }
         self.answer_about_tasks(reply, method, params);
     }
@@ -68,8 +69,9 @@ impl Engine {
         (*viewer != Identity::Anonymous).then_some(Wanted::Page { after, size })
     }
 
-    /// News of the table.
-    pub(crate) fn on_shared(&mut self, event: SharedEvent) {
+    /// News of the table. Returns a subscription whose records are here now: it begins, and
+    /// [`TaskDesk::end_answer`] follows.
+    pub(crate) fn on_shared(&mut self, event: SharedEvent) -> Option<(Reply, Box<str>)> {
         match event {
             SharedEvent::Joined { cursor_key } => {
                 self.tasks.seal_cursors_with(cursor_key);
@@ -78,7 +80,7 @@ impl Engine {
             SharedEvent::Renewed { until } => self.renew(until),
             SharedEvent::Fenced => self.lose_tasks(),
             SharedEvent::Verdict { seq, verdict } => self.on_verdict(seq, verdict),
-            SharedEvent::Found { lookup, found } => self.on_found(lookup, found),
+            SharedEvent::Found { lookup, found } => return self.on_found(lookup, found),
             SharedEvent::Input { number, task, responses } => {
                 self.on_input(number, task, &responses);
             }
@@ -90,19 +92,18 @@ impl Engine {
                 }
             }
         }
+        None
     }
 
-    fn on_found(&mut self, lookup: LookupId, found: Found) {
+    fn on_found(&mut self, lookup: LookupId, found: Found) -> Option<(Reply, Box<str>)> {
         let Some((conn, request)) = self.lookups.take(lookup) else {
             self.outbox.counters_mut().late_reports += 1;
-            return;
+            return None;
         };
-        let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return };
+        let connection = self.outbox.connection_mut(conn)?;
+        let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return None };
         let Asked { method, params, .. } = Asked::clone(asked);
-        let Some(reply) = connection.requests.settle(&request, Settled::Lookup(lookup)) else {
-            return;
-        };
+        let reply = connection.requests.settle(&request, Settled::Lookup(lookup))?;
         match found {
             // FLT-05: nothing is told from memory.
             Found::Unreachable => self.outbox.fail(reply, &untold(Unstored::Broken)),
@@ -121,7 +122,7 @@ impl Engine {
                 self.lookups.is_answering = true;
                 match method {
                     TaskMethod::Listen => {
-                        self.listen_after(reply, params.as_ref().map_or("{}", Params::get));
+                        return Some((reply, params.as_ref().map_or("{}", Params::get).into()));
                     }
                     TaskMethod::Get
                     | TaskMethod::Result
@@ -130,11 +131,17 @@ impl Engine {
                     | TaskMethod::Detailed(_)
                     | TaskMethod::Update => self.answer_about_tasks(reply, method, params.as_ref()),
                 }
-                self.lookups.is_answering = false;
-                for id in core::mem::take(&mut self.lookups.held) {
-                    self.part(id);
-                }
             }
+        }
+        self.end_answer(conn);
+        None
+    }
+
+    /// A request was answered with the records that it needs, which may go.
+    pub(crate) fn end_answer(&mut self, conn: ConnId) {
+        self.lookups.is_answering = false;
+        for id in core::mem::take(&mut self.lookups.held) {
+            self.part(id);
         }
         self.outbox.close_if_finished(conn);
     }
@@ -147,7 +154,7 @@ impl Engine {
         if let (Some(job), Ok(responses)) =
             (job, inputs::read(Some(Raw::checked(responses)), &open))
         {
-            self.take_responses(job, &responses);
+            self.calls().take_responses(job, &responses);
         }
     }
 
@@ -171,7 +178,7 @@ impl Engine {
         if !record.status.is_terminal() {
             self.tasks.meet_own(&record);
             if self.tasks.visit_again(record) {
-                self.announce(None, id);
+                self.news().announce(None, id);
             }
         } else if task.status().is_terminal() && task.is_settled() {
             // Its end may have been seen first by a look that had no need of its outcome.
@@ -195,10 +202,10 @@ impl Engine {
         self.publish_end(id);
         if self.tasks.get(id).is_some_and(|task| !task.aside.waiters.is_empty()) {
             // The look had no need of the outcome; these requests have.
-            self.tasks.load(&mut self.outbox, id);
+            self.tasks.load(self.outbox, id);
         }
         if let Some(job) = job {
-            self.release_job_claim(job, why);
+            self.life().release_job_claim(job, why);
         }
         self.part(id);
     }
@@ -254,7 +261,7 @@ impl Engine {
             let error = ErrorObject::new(code::INTERRUPTED, LAPSED);
             self.end_task(id, Change::Fail, Some(LAPSED.into()), Err(error));
             if let Some(job) = job {
-                self.release_job_claim(job, StopReason::Lapsed);
+                self.life().release_job_claim(job, StopReason::Lapsed);
             }
         }
     }

@@ -1,15 +1,14 @@
 //! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and transitions of a task by time.
 
+use crate::tasks::desk::TaskDesk;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::action::{AuditEvent, Cancel};
 use crate::collections::timer_queue::Timer;
-use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use crate::limits::OnTtl;
 use crate::outbox::requests::{Asked, Reply, TaskMethod, TaskView, Work};
 use crate::policy::abuse::AbusePattern;
@@ -29,7 +28,7 @@ pub(crate) fn task_cancelled() -> ErrorObject {
     ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
 }
 
-impl Engine {
+impl TaskDesk<'_> {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
     pub(crate) fn named_task(
@@ -57,21 +56,6 @@ impl Engine {
         Ok((id, reason.map(|reason| self.outbox.clean(&reason).into())))
     }
 
-    /// The task object as JSON text, in the buffer that is [kept](Engine::keep_scratch) for it.
-    pub(crate) fn task_object(&mut self, id: TaskId) -> Vec<u8> {
-        let mut bytes = core::mem::take(&mut self.scratch);
-        self.write_task(id, &mut bytes);
-        bytes
-    }
-
-    pub(crate) fn write_task(&self, id: TaskId, bytes: &mut Vec<u8>) {
-        if let Some(task) = self.tasks.get(id) {
-            let (place, poll) =
-                (self.jobs.place_of_task(&self.outbox, task), self.settings.tasks.poll_interval);
-            task.write(id, place.as_deref(), poll, &mut Writer::new(bytes));
-        }
-    }
-
     /// Answers a request about tasks. Of a table that several engines share, its records are here.
     pub(crate) fn answer_about_tasks(
         &mut self,
@@ -96,7 +80,7 @@ impl Engine {
         match params::check_meta(params).and_then(|()| self.named_task(reply.conn, params)) {
             Err(error) => self.outbox.fail(reply, &error),
             Ok((id, _)) => {
-                self.tasks.note_poll(&mut self.outbox, reply.conn, id);
+                self.tasks.note_poll(self.outbox, reply.conn, id);
                 self.respond_with_task(reply, id, TaskView::State);
             }
         }
@@ -140,9 +124,9 @@ impl Engine {
             if !list.is_empty() {
                 list.push(b',');
             }
-            self.write_task(id, &mut list);
+            self.tasks.write_object(self.outbox, self.jobs, id, &mut list);
         }
-        self.upstreams.answer(&mut self.outbox, reply, |json| {
+        self.upstreams.answer(self.outbox, reply, |json| {
             json.raw("{\"tasks\":[").bytes(&list).raw("]");
             if let Some(next) = &page.next {
                 json.raw(",").member("nextCursor", next);
@@ -162,7 +146,7 @@ impl Engine {
             Ok((id, _)) => id,
             Err(error) => return self.outbox.fail(reply, &error),
         };
-        self.tasks.note_poll(&mut self.outbox, reply.conn, id);
+        self.tasks.note_poll(self.outbox, reply.conn, id);
         self.respond_with_task(reply, id, TaskView::Detailed(peer));
     }
 
@@ -184,9 +168,9 @@ impl Engine {
             Ok(_) if visits => self.send_inputs(reply, id, given),
             Ok(responses) => {
                 if let Some(job) = job {
-                    self.take_responses(job, &responses);
+                    self.calls().take_responses(job, &responses);
                 }
-                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
+                self.upstreams.answer(self.outbox, reply, |json| _ = json.raw("{}"));
             }
         }
     }
@@ -235,7 +219,7 @@ impl Engine {
             }
             match job.filter(|_| !self.tasks.is_visible(id)) {
                 // There may never be such a task (TSK-41).
-                Some(job) => note_job_cancelled(&mut self.outbox, &self.jobs, conn, job),
+                Some(job) => note_job_cancelled(self.outbox, self.jobs, conn, job),
                 None => {
                     let task = id;
                     let note = AuditEvent::TaskCancelled {
@@ -255,7 +239,7 @@ impl Engine {
         // the cancel comes last: no other status can be seen after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
-            self.release_job_claim(job, StopReason::Requested);
+            self.life().release_job_claim(job, StopReason::Requested);
         }
     }
 
@@ -281,41 +265,6 @@ impl Engine {
         self.store_end(id, before);
     }
 
-    /// Moves a task between working and input_required, and says so (TSK-28, TSK-18); whether that
-    /// changed anything. A task that is not visible yet stays as it begins (TSK-09).
-    pub(crate) fn change_task(&mut self, id: TaskId, change: Change) -> bool {
-        if !self.tasks.is_visible(id) {
-            return false;
-        }
-        let Some(before) = self.tasks.get(id).map(|task| task.last_visible()) else { return false };
-        let Some(task) = self.tasks.change(id, change, self.now.wall) else { return false };
-        let (creator, key) = (task.creator, task.record_key());
-        if self.tasks.is_shared() {
-            // FLT-02: told once it is in the table.
-            let sent = self.hand_over(key);
-            self.tasks.note_change_sent(id, sent, before);
-        } else {
-            self.announce(creator, id);
-        }
-        true
-    }
-
-    /// A task has one question more, or one less.
-    pub(crate) fn note_questions_of(&mut self, id: TaskId, change: Change) {
-        if self.change_task(id, change) {
-            return;
-        }
-        let live = |task: &&Task| !task.is_being_created() && !task.status().is_terminal();
-        let Some(task) = self.tasks.get(id).filter(live) else { return };
-        if self.tasks.is_shared() {
-            let (key, before) = (task.record_key(), task.last_visible());
-            let sent = self.hand_over(key);
-            self.tasks.note_change_sent(id, sent, before);
-        } else {
-            self.tell_of_task(id);
-        }
-    }
-
     /// EXT-05: answers for a task that another engine runs are acknowledged once the table has them.
     fn send_inputs(&mut self, reply: Reply, id: TaskId, given: Option<Raw<'_>>) {
         if self.tasks.writes().is_shut() {
@@ -331,28 +280,7 @@ impl Engine {
         connection.requests.open(reply, Work::Lookup(Box::new(asked)));
         let seq = self.tasks.writes_mut().number(None);
         self.lookups.await_write(seq, lookup);
-        self.order_write(seq, StoreWrite::Input { task: id, owner, responses });
-    }
-
-    /// A task has changed: sends the notifications about it.
-    pub(crate) fn announce(&mut self, creator: Option<ConnId>, id: TaskId) {
-        if let Some(creator) = creator {
-            self.notify_status(creator, id);
-        }
-        self.tell_of_task(id);
-    }
-
-    /// TSK-18
-    fn notify_status(&mut self, conn: ConnId, id: TaskId) {
-        if !self.settings.tasks.status_notifications {
-            return;
-        }
-        let object = self.task_object(id);
-        self.outbox.send(conn, |json| {
-            json.raw("{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tasks/status\",\"params\":");
-            json.bytes(&object).raw("}");
-        });
-        self.keep_scratch(object);
+        self.outbox.store(seq, StoreWrite::Input { task: id, owner, responses });
     }
 
     /// The ttl of a task is over (TSK-35).
@@ -377,13 +305,13 @@ impl Engine {
         let (Task { job, mut aside, tool, .. }, owner) = task;
         let Aside { waiters, listeners, .. } = aside.take();
         self.outbox.counters_mut().tasks_expired += 1;
-        self.keyed.leave_task(&mut self.timers, self.outbox.keys_until(), id);
+        self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);
         self.outbox.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
-        self.forget_topic(id, listeners);
+        self.outbox.forget_topic(id, listeners);
         let message = "the task expired before it ended: its ttl is over";
         let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
-            self.release_job_claim(job, StopReason::Expired);
+            self.life().release_job_claim(job, StopReason::Expired);
         }
         self.store_removal(key);
         self.fail_waiters(id, waiters, &error);

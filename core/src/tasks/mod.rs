@@ -2,12 +2,15 @@
 
 pub(crate) mod audit_events;
 pub(crate) mod creation;
+pub(crate) mod desk;
 pub mod durable;
 pub(crate) mod extension;
 pub(crate) mod lookup;
 pub(crate) mod lookups;
 pub(crate) mod methods;
+pub(crate) mod news;
 pub(crate) mod persistence;
+mod records;
 pub(crate) mod response;
 pub mod shared;
 pub mod status;

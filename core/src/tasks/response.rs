@@ -1,11 +1,11 @@
 //! Answers about tasks: every one comes through here, and waits here until the state that it
 //! tells is on disk (DUR-01).
 
+use crate::tasks::desk::TaskDesk;
 use alloc::vec::Vec;
 
 use crate::action::AuditEvent;
 use crate::collections::small_set::SmallSet;
-use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::writer::Writer;
@@ -19,9 +19,6 @@ use crate::tasks::extension;
 use crate::tasks::persistence::{Durability, untold};
 use crate::tasks::status::Status;
 
-/// Bytes of the buffer in which objects are written that room is kept for.
-const SCRATCH_KEPT: usize = 16 * 1024;
-
 /// When something may be said of a task.
 enum When {
     Now,
@@ -30,7 +27,7 @@ enum When {
     NotYet(Unstored),
 }
 
-impl Engine {
+impl TaskDesk<'_> {
     /// Answers a request about a task that its peer may see, as soon as that may be said.
     pub(crate) fn respond_with_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         match self.when(id, form, reply.dialect.tasks) {
@@ -84,8 +81,8 @@ impl Engine {
         connection.requests.open(reply, Work::Task(id, form));
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.aside.waiters.insert((conn, request));
-        self.offer_inputs(id);
-        self.tasks.load(&mut self.outbox, id);
+        self.calls().offer_inputs(id);
+        self.tasks.load(self.outbox, id);
     }
 
     /// Answers every request that waits for a visible state of a task. The answer that it was
@@ -147,11 +144,11 @@ impl Engine {
             if !task.is_visiting() {
                 self.outbox.note(AuditEvent::TaskEnded { identity, task: id, tool, status });
             }
-            self.announce(creator, id);
-            self.keyed.finish_task(&mut self.timers, self.outbox.keys_until(), id);
+            self.news().announce(creator, id);
+            self.keyed.finish_task(self.timers, self.outbox.keys_until(), id);
         }
         self.tell_waiters(id);
-        self.tasks.drop_copy(&self.outbox, id);
+        self.tasks.drop_copy(self.outbox, id);
         if self.tasks.is_shared() {
             self.part(id);
         }
@@ -167,25 +164,25 @@ impl Engine {
         match (form, reply.dialect.tasks) {
             (TaskView::Handle, rules) => self.show_handle(reply, id, rules),
             (TaskView::Outcome, _) => {
-                self.tasks.note_retrieval(&mut self.outbox, reply.conn, id, "tasks/result");
+                self.tasks.note_retrieval(self.outbox, reply.conn, id, "tasks/result");
                 self.show_outcome(reply, id);
             }
             (TaskView::Detailed(peer), _) => {
-                self.tasks.note_retrieval(&mut self.outbox, reply.conn, id, "tasks/get");
+                self.tasks.note_retrieval(self.outbox, reply.conn, id, "tasks/get");
                 let mut detailed = Vec::new();
                 self.tasks.write_detailed(
-                    &self.outbox,
-                    &self.jobs,
+                    self.outbox,
+                    self.jobs,
                     &mut Writer::new(&mut detailed),
                     id,
                     &peer,
                 );
-                self.upstreams.answer(&mut self.outbox, reply, |json| {
+                self.upstreams.answer(self.outbox, reply, |json| {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
             }
             (TaskView::Cancelled | TaskView::TooLate, TaskRules::Extension) => {
-                self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}"));
+                self.upstreams.answer(self.outbox, reply, |json| _ = json.raw("{}"));
             }
             (TaskView::TooLate, TaskRules::None | TaskRules::Core) => {
                 let status = self.tasks.get(id).map_or("gone", |task| task.view().status.as_str());
@@ -194,11 +191,11 @@ impl Engine {
                 self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
             (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
-                let object = self.task_object(id);
-                self.upstreams.answer(&mut self.outbox, reply, |json| {
+                let object = self.tasks.object(self.outbox, self.jobs, id);
+                self.upstreams.answer(self.outbox, reply, |json| {
                     json.bytes(&object);
                 });
-                self.keep_scratch(object);
+                self.outbox.keep_scratch(object);
             }
         }
     }
@@ -207,11 +204,11 @@ impl Engine {
     fn show_handle(&mut self, reply: Reply, id: TaskId, rules: TaskRules) {
         match rules {
             TaskRules::None | TaskRules::Core => {
-                let object = self.task_object(id);
-                self.upstreams.answer(&mut self.outbox, reply, |json| {
+                let object = self.tasks.object(self.outbox, self.jobs, id);
+                self.upstreams.answer(self.outbox, reply, |json| {
                     json.raw("{\"task\":").bytes(&object).raw("}");
                 });
-                self.keep_scratch(object);
+                self.outbox.keep_scratch(object);
             }
             TaskRules::Extension => {
                 let mut members = Vec::new();
@@ -221,10 +218,10 @@ impl Engine {
                     return self.outbox.fail(reply, &error);
                 };
                 let json = &mut Writer::new(&mut members);
-                let place = self.jobs.place_of_task(&self.outbox, task);
+                let place = self.jobs.place_of_task(self.outbox, task);
                 extension::write_members(json, id, (task, place.as_deref()), poll_interval);
                 let key = task.record_key();
-                self.upstreams.answer_as(&mut self.outbox, ResultType::Task(key), reply, |json| {
+                self.upstreams.answer_as(self.outbox, ResultType::Task(key), reply, |json| {
                     json.raw("{").bytes(&members).raw("}");
                 });
             }
@@ -233,7 +230,7 @@ impl Engine {
 
     /// TSK-14
     fn show_outcome(&mut self, reply: Reply, id: TaskId) {
-        let mut result = core::mem::take(&mut self.scratch);
+        let mut result = self.outbox.take_scratch();
         let error = match self.tasks.get(id).map(|task| task.outcome()) {
             Some(RecordedOutcome::Here(Ok(value))) => {
                 let related = related_task(id);
@@ -247,18 +244,11 @@ impl Engine {
             }
         };
         match error {
-            None => self.upstreams.answer(&mut self.outbox, reply, |json| {
+            None => self.upstreams.answer(self.outbox, reply, |json| {
                 json.bytes(&result);
             }),
             Some(error) => self.outbox.fail(reply, &error),
         }
-        self.keep_scratch(result);
-    }
-
-    /// Takes a buffer back; not the room that something large has needed.
-    pub(crate) fn keep_scratch(&mut self, mut buffer: Vec<u8>) {
-        buffer.clear();
-        buffer.shrink_to(SCRATCH_KEPT);
-        self.scratch = buffer;
+        self.outbox.keep_scratch(result);
     }
 }

@@ -5,8 +5,8 @@
 //! is on disk ([`persistence`](crate::tasks::persistence)).
 
 use crate::outbox::Outbox;
+use crate::tasks::desk::TaskDesk;
 use crate::tasks::persistence::{store_error, untold};
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -15,83 +15,22 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::jobs::job::JobState;
-use crate::json::writer::Writer;
 use crate::outbox::requests::Settled;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::error::code;
-use crate::server::inputs;
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::tasks::persistence::{Durability, LastVisible, StoreStep, Written};
-use crate::tasks::status::Status;
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
 
-impl Engine {
+impl TaskDesk<'_> {
     // --------------------------------------------------------------------- to the store
-
-    /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at
-    /// the moment and is owed it.
-    pub(super) fn hand_over(&mut self, key: RecordKey) -> Option<Seq> {
-        if self.tasks.writes().is_shut() {
-            self.tasks.writes_mut().owe(key);
-            return None;
-        }
-        Some(self.send_to_store(key))
-    }
-
-    fn send_to_store(&mut self, key: RecordKey) -> Seq {
-        let write = match self.tasks.get(key.task) {
-            Some(task) if task.is_visiting() => {
-                StoreWrite::Cancel(self.record(key.task, task, Written::Whole))
-            }
-            Some(task) if !task.status().is_terminal() => {
-                StoreWrite::Change(self.record(key.task, task, Written::Whole))
-            }
-            Some(task) => StoreWrite::Put(self.record(key.task, task, Written::Whole)),
-            None => StoreWrite::Delete(key),
-        };
-        let seq = self.tasks.writes_mut().number(Some(key));
-        self.order_write(seq, write);
-        seq
-    }
-
-    /// Hands a numbered write to the store.
-    pub(crate) fn order_write(&mut self, seq: Seq, write: StoreWrite) {
-        self.outbox.push(Action::Store { seq, write: Box::new(write) });
-    }
-
-    /// The record of a task: as it is, or as it began.
-    pub(crate) fn record(&self, id: TaskId, task: &Task, written: Written) -> TaskRecord {
-        // A task that is being created has no timer yet.
-        let due = task.timer.map_or(task.created_at + task.ttl(), |armed| self.timers.due(armed));
-        let (status, updated, status_message, outcome) = match written {
-            Written::Begun => (Status::Working, task.created, None, RecordedOutcome::Open),
-            Written::Whole => {
-                let message = task.message().map(Into::into);
-                (task.status(), task.updated, message, task.outcome().clone())
-            }
-        };
-        TaskRecord {
-            id,
-            owner: self.tasks.owner(task).clone(),
-            position: task.position,
-            tool: task.tool.clone(),
-            status,
-            status_message,
-            created: task.created,
-            updated,
-            ttl: task.ttl(),
-            expires: self.now.wall + (due - self.now.at),
-            outcome,
-            asks: self.asks_of(task).filter(|_| written == Written::Whole),
-        }
-    }
 
     /// A task has ended. Requests that wait for it are answered once the store has it; without,
     /// now. A task that no peer may know of yet ends for others after its creation.
@@ -101,7 +40,11 @@ impl Engine {
             return self.tasks.recount(id);
         }
         if self.tasks.writes().is_on() {
-            let sent = self.hand_over(task.record_key());
+            let sent = self.tasks.hand_over(
+                self.outbox,
+                (self.jobs, self.timers, self.now),
+                task.record_key(),
+            );
             self.tasks.note_end_sent(id, sent, before);
         }
         self.publish_end(id);
@@ -110,16 +53,8 @@ impl Engine {
     /// A task is gone.
     pub(crate) fn store_removal(&mut self, key: RecordKey) {
         if self.tasks.writes().is_on() {
-            self.hand_over(key);
+            self.tasks.hand_over(self.outbox, (self.jobs, self.timers, self.now), key);
         }
-    }
-
-    /// The questions of a task for its record: an object by their keys.
-    fn asks_of(&self, task: &Task) -> Option<Box<str>> {
-        let job = task.job.and_then(|job| self.jobs.get(job)).filter(|job| job.needs_input())?;
-        let mut text = Vec::new();
-        inputs::write_all(&mut Writer::new(&mut text), job);
-        alloc::string::String::from_utf8(text).ok().map(Into::into)
     }
 
     // --------------------------------------------------------------------- from the store
@@ -135,7 +70,7 @@ impl Engine {
             };
             match failed {
                 Some(why) => self.outbox.fail(reply, &untold(why)),
-                None => self.upstreams.answer(&mut self.outbox, reply, |json| _ = json.raw("{}")),
+                None => self.upstreams.answer(self.outbox, reply, |json| _ = json.raw("{}")),
             }
             self.outbox.close_if_finished(conn);
         }
@@ -148,7 +83,7 @@ impl Engine {
                 Stored::End(id) => self.publish_end(id),
                 Stored::Change(id) => {
                     let creator = self.tasks.get(id).and_then(|task| task.creator);
-                    self.announce(creator, id);
+                    self.news().announce(creator, id);
                 }
                 Stored::Nothing => {}
             }
@@ -218,14 +153,15 @@ impl Engine {
     fn try_store(&mut self) {
         let mut last = None;
         for (id, key) in self.tasks.writes_mut().take_owed() {
-            let seq = self.send_to_store(key);
+            let seq =
+                self.tasks.send_to_store(self.outbox, (self.jobs, self.timers, self.now), key);
             last = Some(seq);
             self.tasks.note_sent_again(id, seq);
         }
         let probes = last.is_none();
         let last = last.unwrap_or_else(|| {
             let seq = self.tasks.writes_mut().number(None);
-            self.order_write(seq, StoreWrite::Probe);
+            self.outbox.store(seq, StoreWrite::Probe);
             seq
         });
         self.tasks.writes_mut().begin_try(last, probes);
@@ -309,7 +245,7 @@ impl Engine {
 
     /// Takes no further work from now on; answers about the work that there is go on.
     pub(crate) fn on_retire(&mut self) {
-        if !core::mem::replace(&mut self.retires, true) && self.tasks.is_shared() {
+        if !core::mem::replace(self.retires, true) && self.tasks.is_shared() {
             self.tell_table(StoreWrite::Retire);
         }
     }
@@ -318,7 +254,7 @@ impl Engine {
     pub(super) fn tell_table(&mut self, write: StoreWrite) {
         let seq = self.tasks.writes_mut().number(None);
         self.lookups.note_telling(seq, write.clone());
-        self.order_write(seq, write);
+        self.outbox.store(seq, write);
     }
 
     /// Has the table watch the tasks again that requests here wait for, and know that this engine
@@ -327,7 +263,7 @@ impl Engine {
         let lives = |id: &TaskId| self.tasks.get(*id).is_some_and(|it| !it.status().is_terminal());
         let watched: Vec<TaskId> = self.lookups.watched().filter(lives).collect();
         watched.into_iter().for_each(|id| self.tell_table(StoreWrite::Watch(id)));
-        if self.retires {
+        if *self.retires {
             self.tell_table(StoreWrite::Retire);
         }
     }
@@ -355,7 +291,7 @@ impl Engine {
         let ended = task.status().is_terminal();
         self.timers.arm(&mut task.timer, Timer::Task(id), self.now.at + left);
         if ended {
-            self.tasks.drop_copy(&self.outbox, id);
+            self.tasks.drop_copy(self.outbox, id);
         } else {
             let error = ErrorObject::new(code::INTERRUPTED, INTERRUPTED);
             self.end_task(id, Change::Fail, Some(INTERRUPTED.into()), Err(error));

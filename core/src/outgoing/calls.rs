@@ -1,0 +1,62 @@
+//! The machine of outgoing requests: what jobs and the host ask of peers, and the answers. It works on top
+//! of the gateway, and calls no method of the engine.
+
+use crate::collections::det_map::Seed;
+use crate::collections::timer_queue::TimerQueue;
+use crate::jobs::Jobs;
+use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
+use crate::server::suspended_calls::SuspendedCalls;
+use crate::settings::Settings;
+use crate::tasks::news::TaskNews;
+use crate::tasks::task::Tasks;
+use crate::time::Now;
+use crate::upstream::gateway::Gateway;
+use crate::upstream::table::Upstreams;
+use alloc::sync::Arc;
+
+/// Outgoing requests and their callers, with the leaves of the engine that they work on.
+pub(crate) struct Calls<'a> {
+    pub(crate) upstreams: &'a mut Upstreams,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) timers: &'a mut TimerQueue,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) tasks: &'a mut Tasks,
+    pub(crate) suspended: &'a mut SuspendedCalls,
+    pub(crate) settings: &'a Arc<Settings>,
+    pub(crate) now: Now,
+    pub(crate) seed: Seed,
+    /// Whether the daemon shuts down.
+    pub(crate) drains: bool,
+}
+
+impl Calls<'_> {
+    /// The gateway below, for answers to requests that it has passed on.
+    pub(super) fn gateway(&mut self) -> Gateway<'_> {
+        Gateway {
+            upstreams: self.upstreams,
+            outbox: self.outbox,
+            outgoing: self.outgoing,
+            timers: self.timers,
+            jobs: self.jobs,
+            tasks: self.tasks,
+            settings: self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drains,
+        }
+    }
+
+    /// News of tasks that have asked something or have their answer.
+    pub(super) fn news(&mut self) -> TaskNews<'_> {
+        TaskNews {
+            tasks: self.tasks,
+            outbox: self.outbox,
+            jobs: self.jobs,
+            timers: self.timers,
+            settings: self.settings,
+            now: self.now,
+        }
+    }
+}

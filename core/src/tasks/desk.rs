@@ -1,0 +1,88 @@
+//! The machine of tasks: their creation, requests about them, their store, and the table that several
+//! engines share. It works on top of jobs and of outgoing requests, and calls no method of the engine.
+
+use crate::collections::det_map::Seed;
+use crate::collections::timer_queue::TimerQueue;
+use crate::jobs::Jobs;
+use crate::jobs::lifecycle::JobLife;
+use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
+use crate::outgoing::calls::Calls;
+use crate::server::keyed_calls::KeyedCalls;
+use crate::server::suspended_calls::SuspendedCalls;
+use crate::settings::Settings;
+use crate::tasks::lookups::Lookups;
+use crate::tasks::news::TaskNews;
+use crate::tasks::task::Tasks;
+use crate::time::Now;
+use crate::upstream::table::Upstreams;
+use alloc::sync::Arc;
+
+/// Tasks, with the leaves of the engine that they work on.
+pub(crate) struct TaskDesk<'a> {
+    pub(crate) upstreams: &'a mut Upstreams,
+    pub(crate) outbox: &'a mut Outbox,
+    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) timers: &'a mut TimerQueue,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) tasks: &'a mut Tasks,
+    pub(crate) suspended: &'a mut SuspendedCalls,
+    pub(crate) keyed: &'a mut KeyedCalls,
+    pub(crate) lookups: &'a mut Lookups,
+    /// No further work is taken.
+    pub(crate) retires: &'a mut bool,
+    pub(crate) settings: &'a Arc<Settings>,
+    pub(crate) now: Now,
+    pub(crate) seed: Seed,
+    /// Whether the daemon shuts down.
+    pub(crate) drains: bool,
+}
+
+impl TaskDesk<'_> {
+    /// The jobs behind tasks.
+    pub(super) fn life(&mut self) -> JobLife<'_> {
+        JobLife {
+            upstreams: self.upstreams,
+            outbox: self.outbox,
+            outgoing: self.outgoing,
+            timers: self.timers,
+            jobs: self.jobs,
+            tasks: self.tasks,
+            suspended: self.suspended,
+            keyed: self.keyed,
+            settings: self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drains,
+        }
+    }
+
+    /// The questions of tasks.
+    pub(super) fn calls(&mut self) -> Calls<'_> {
+        Calls {
+            upstreams: self.upstreams,
+            outbox: self.outbox,
+            outgoing: self.outgoing,
+            timers: self.timers,
+            jobs: self.jobs,
+            tasks: self.tasks,
+            suspended: self.suspended,
+            settings: self.settings,
+            now: self.now,
+            seed: self.seed,
+            drains: self.drains,
+        }
+    }
+
+    /// News of tasks.
+    pub(super) fn news(&mut self) -> TaskNews<'_> {
+        TaskNews {
+            tasks: self.tasks,
+            outbox: self.outbox,
+            jobs: self.jobs,
+            timers: self.timers,
+            settings: self.settings,
+            now: self.now,
+        }
+    }
+}
