@@ -12,8 +12,7 @@ use crate::ids::{CallId, ConnId, RequestId};
 use crate::outbox::requests::{Reply, Work};
 use crate::outgoing::call::Call;
 use crate::protocol::revision::Methods;
-use crate::reason::CloseReason;
-use crate::reason::StopReason;
+use crate::reason::{CloseReason, StopReason};
 
 /// Why the instance and the agent end behind a connection that ends.
 const OUTPUT_CLOSED: [&str; 2] = ["it closed its standard output"; 2];

@@ -4,13 +4,6 @@
 //! Nothing here waits, fails or asks for the time. Rare cases are kept out of line, so that the code
 //! of a usual call is small and contiguous.
 
-use crate::outbox::requests::Topic;
-use crate::outgoing::call::Caller;
-use crate::provider::OfferKind;
-use crate::reason::CloseReason;
-use crate::tasks::shared::SharedEvent;
-use crate::upstream::awaited::Awaited;
-use crate::upstream::effect::GatewayEffect;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -28,11 +21,15 @@ use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
 use crate::outbox::Outbox;
+use crate::outbox::requests::Topic;
 use crate::outgoing::Outgoing;
+use crate::outgoing::call::Caller;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
 use crate::protocol::revision::Dialect;
 use crate::protocol::trace_context::TraceContext;
+use crate::provider::OfferKind;
+use crate::reason::CloseReason;
 use crate::rpc::send_queue::SendQueue;
 use crate::server::host_request::HostRequest;
 use crate::server::keyed_calls::KeyedCalls;
@@ -40,8 +37,11 @@ use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
 use crate::tasks::lookups::Lookups;
+use crate::tasks::shared::SharedEvent;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
+use crate::upstream::awaited::Awaited;
+use crate::upstream::effect::GatewayEffect;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
@@ -204,14 +204,14 @@ impl Engine {
             Event::CancelCall { caller, reason } => self.calls().on_cancel_call(caller, reason),
             Event::CancelJob { job, cause } => self.cancel_with_response(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
-            Event::Lingering { job } => self.life().on_lingering(job),
+            Event::Lingering { job } => self.job_machine().on_lingering(job),
             Event::Outlasted { job, outcome } => self.on_outlasted(job, outcome),
             Event::Done { job, outcome } => self.on_done(job, outcome),
-            Event::Restored { record } => self.desk().on_restored(record),
-            Event::Durable { upto } => self.desk().on_durable(upto),
-            Event::Unstored { seq, why } => self.desk().on_unstored(seq, why),
-            Event::StoreFailed { why } => self.desk().on_store_failed(why),
-            Event::Loaded { load, outcome } => self.desk().on_loaded(load, outcome),
+            Event::Restored { record } => self.task_machine().on_restored(record),
+            Event::Durable { upto } => self.task_machine().on_durable(upto),
+            Event::Unstored { seq, why } => self.task_machine().on_unstored(seq, why),
+            Event::StoreFailed { why } => self.task_machine().on_store_failed(why),
+            Event::Loaded { load, outcome } => self.task_machine().on_loaded(load, outcome),
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Shared(event) => self.on_shared(event),
@@ -223,7 +223,7 @@ impl Engine {
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
-            Event::Retire => self.desk().on_retire(),
+            Event::Retire => self.task_machine().on_retire(),
             Event::Drain { by } => self.on_drain(by),
             Event::Turn => self.on_turn(),
             Event::Tick => self.on_tick(),
@@ -389,10 +389,10 @@ impl Engine {
 
     /// News of the table that several engines share. A subscription may begin with it.
     fn on_shared(&mut self, event: SharedEvent) {
-        if let Some((reply, asked)) = self.desk().on_shared(event) {
+        if let Some((reply, asked)) = self.task_machine().on_shared(event) {
             let conn = reply.conn;
             self.listen_after(reply, &asked);
-            self.desk().end_answer(conn);
+            self.task_machine().end_answer(conn);
         }
     }
 
@@ -426,7 +426,7 @@ impl Engine {
             let Some(timer) = self.timers.pop(self.now.at) else { break };
             match timer {
                 Timer::Job(id) => self.on_job_timer(id),
-                Timer::Task(id) => self.desk().on_task_timer(id),
+                Timer::Task(id) => self.task_machine().on_task_timer(id),
                 Timer::Stall(conn) => {
                     if let Some(connection) = self.outbox.connection_mut(conn) {
                         connection.aside.stall_timer = None;
@@ -440,8 +440,8 @@ impl Engine {
                 Timer::Keyed(id) => self.keyed.on_timer(id),
                 Timer::Call(conn, call) => self.calls().on_call_timer(conn, call),
                 Timer::Poll(conn, call) => self.calls().on_poll_timer(conn, call),
-                Timer::Store => self.desk().on_store_timer(),
-                Timer::Lease => self.desk().on_lease_timer(),
+                Timer::Store => self.task_machine().on_store_timer(),
+                Timer::Lease => self.task_machine().on_lease_timer(),
                 Timer::DrainKill => {
                     if let Some(drain) = &mut self.drain {
                         drain.kill_timer = None;

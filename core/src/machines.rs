@@ -2,10 +2,10 @@
 //! engine.
 
 use crate::engine::Engine;
-use crate::jobs::lifecycle::JobLife;
+use crate::jobs::lifecycle::JobMachine;
 use crate::outgoing::calls::Calls;
 use crate::supervisor::machine::Supervisor;
-use crate::tasks::desk::TaskDesk;
+use crate::tasks::machine::TaskMachine;
 use crate::tasks::news::TaskNews;
 use crate::upstream::gateway::Gateway;
 
@@ -72,8 +72,8 @@ impl Engine {
     }
 
     /// Jobs, to be begun or stopped.
-    pub(crate) fn life(&mut self) -> JobLife<'_> {
-        JobLife {
+    pub(crate) fn job_machine(&mut self) -> JobMachine<'_> {
+        JobMachine {
             upstreams: &mut self.upstreams,
             outbox: &mut self.outbox,
             outgoing: &mut self.outgoing,
@@ -90,8 +90,8 @@ impl Engine {
     }
 
     /// Tasks, to be handed an input.
-    pub(crate) fn desk(&mut self) -> TaskDesk<'_> {
-        TaskDesk {
+    pub(crate) fn task_machine(&mut self) -> TaskMachine<'_> {
+        TaskMachine {
             upstreams: &mut self.upstreams,
             outbox: &mut self.outbox,
             outgoing: &mut self.outgoing,

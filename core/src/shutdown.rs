@@ -30,19 +30,19 @@ impl Engine {
         self.outbox.keep_finished(true);
         self.timers.arm(&mut drain.kill_timer, Timer::DrainKill, kill_at);
         self.timers.arm(&mut drain.end_timer, Timer::DrainEnd, by);
-        self.desk().abandon_creations(&result::shutting_down());
+        self.task_machine().abandon_creations(&result::shutting_down());
         self.interrupt_tasks();
         self.answer_all_requests();
         self.keyed.forget_all(&mut self.timers);
         let ids: Vec<JobId> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
-            self.life().release_job_claim(id, StopReason::Shutdown);
+            self.job_machine().release_job_claim(id, StopReason::Shutdown);
         }
         self.gateway().end_all_instances();
         self.supervisor().shut_down();
         self.suspended.unsuspend_all(&mut self.timers);
         self.outbox.keep_finished(false);
-        self.desk().hurry_store();
+        self.task_machine().hurry_store();
     }
 
     /// Tasks whose work is cut off have failed, and say why; their waiters are told.
@@ -55,7 +55,12 @@ impl Engine {
             .collect();
         for id in live {
             let error = result::shutting_down();
-            self.desk().end_task(id, Change::Fail, Some(error.message.as_ref().into()), Err(error));
+            self.task_machine().end_task(
+                id,
+                Change::Fail,
+                Some(error.message.as_ref().into()),
+                Err(error),
+            );
         }
     }
 

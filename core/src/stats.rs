@@ -1,11 +1,11 @@
 //! How much an engine holds.
 
-use crate::outgoing::remote_task::RemoteTaskView;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::engine::Engine;
 use crate::jobs::job::JobState;
+use crate::outgoing::remote_task::RemoteTaskView;
 
 impl Engine {
     /// Numbers of each server, for monitoring (TSK-38).

@@ -9,8 +9,7 @@ use crate::outbox::Outbox;
 use crate::outbox::requests::Settled;
 use crate::protocol::revision::{AfterCancel, Dialect};
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::tasks::durable::TaskOutcome;
 
 /// The first stop step was not enough: answers the request now, while the stop continues.

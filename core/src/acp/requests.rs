@@ -1,32 +1,24 @@
 //! ACP connections: requests are services of the host, notifications go to the host, and a cancelled
 //! request is answered exactly once.
 
-use crate::action::AuditEvent;
-use crate::action::Cancel;
-use crate::event::Outcome;
-use crate::ids::JobId;
-use crate::ids::RequestId;
-use crate::jobs::job::JobState;
-use crate::outbox::requests::Work;
-use crate::protocol::revision::Dialect;
 use alloc::sync::Arc;
 
 use serde_json::value::RawValue;
 
 use crate::acp::cancel::cut_off;
 use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, Offer, Speaker};
-use crate::action::Action;
+use crate::action::{Action, AuditEvent, Cancel};
 use crate::connection::{Connection, Phase};
 use crate::engine::Engine;
+use crate::event::Outcome;
 use crate::identity::Identity;
-use crate::ids::ConnId;
-use crate::jobs::job::Purpose;
-use crate::outbox::requests::Reply;
-use crate::protocol::revision::Methods;
+use crate::ids::{ConnId, JobId, RequestId};
+use crate::jobs::job::{JobState, Purpose};
+use crate::outbox::requests::{Reply, Work};
+use crate::protocol::revision::{Dialect, Methods};
 use crate::protocol::role::Role;
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 
 /// Prefix of the protocol's own methods. Unknown notifications with it are ignored, unknown
@@ -191,12 +183,12 @@ impl Engine {
             JobState::Held(_) => self.outbox.counters_mut().late_reports += 1,
             JobState::Queued(_) => {
                 self.outbox.counters_mut().jobs_never_started += 1;
-                if let Some(job) = self.life().remove_job(id) {
+                if let Some(job) = self.job_machine().remove_job(id) {
                     self.deliver_outcome(id, &job, Outcome::Stopped, Some(why));
                 }
             }
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
-                self.life().stop(id, why);
+                self.job_machine().stop(id, why);
             }
         }
     }

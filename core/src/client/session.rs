@@ -1,7 +1,5 @@
 //! Client side of a session: initialize, permitted requests to a server, requests of a server.
 
-use crate::collections::timer_queue::TimerQueue;
-use crate::outgoing::Outgoing;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -11,17 +9,18 @@ use alloc::vec::Vec;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::collections::timer_queue::TimerQueue;
 use crate::connection::{Connection, Phase};
 use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
 use crate::outgoing::call::{Answer, CallFor, Caller, Cause, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::Dialect;
-use crate::protocol::role::read_tools;
-use crate::protocol::role::{AsClient, ClientSide, Declared, ServerCapabilities, Side};
+use crate::protocol::role::{AsClient, ClientSide, Declared, ServerCapabilities, Side, read_tools};
 use crate::rpc::params::Nullable;
 use crate::tool::TaskSupport;
 

@@ -1,41 +1,38 @@
 //! The machine of jobs: starts, stops and removes them. It works on top of outgoing requests and the
 //! gateway, and calls no method of the engine.
 
-use crate::collections::det_map::Seed;
-use crate::collections::timer_queue::TimerQueue;
-use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::calls::Calls;
-use crate::server::keyed_calls::KeyedCalls;
-use crate::server::suspended_calls::SuspendedCalls;
-use crate::settings::Settings;
-use crate::tasks::task::Tasks;
-use crate::time::Now;
-use crate::upstream::gateway::Gateway;
-use crate::upstream::table::Upstreams;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::time::Duration;
 
-use alloc::boxed::Box;
-
 use crate::acp::cancel::end_grace;
 use crate::action::{Action, AuditEvent, Receipt};
-use crate::collections::timer_queue::Timer;
+use crate::collections::det_map::Seed;
+use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobEffect, JobInput, Purpose};
 use crate::json::raw::Json;
 use crate::limits::Limits;
+use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
+use crate::outgoing::calls::Calls;
 use crate::reason::StopReason;
-use crate::time::Instant;
+use crate::server::keyed_calls::KeyedCalls;
+use crate::server::suspended_calls::SuspendedCalls;
+use crate::settings::Settings;
+use crate::tasks::task::Tasks;
+use crate::time::{Instant, Now};
 use crate::tool::StopStep;
+use crate::upstream::gateway::Gateway;
+use crate::upstream::table::Upstreams;
 
 /// How long the rest of a job may outlive its first process before it is stopped.
 const LINGER: Duration = Duration::from_millis(100);
 
 /// Jobs that begin, are stopped and removed, with the leaves of the engine that they work on.
-pub(crate) struct JobLife<'a> {
+pub(crate) struct JobMachine<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -51,7 +48,7 @@ pub(crate) struct JobLife<'a> {
     pub(crate) drains: bool,
 }
 
-impl JobLife<'_> {
+impl JobMachine<'_> {
     /// The gateway below, for relayed jobs.
     fn gateway(&mut self) -> Gateway<'_> {
         Gateway {

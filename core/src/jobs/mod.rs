@@ -2,18 +2,18 @@
 //!
 //! [`Jobs`] alone changes the state of a job and the receiver of its outcome. Its methods
 //! move one job by the total functions of `job.rs`, keep queue and counts in step, and return
-//! consequences, which the engine carries out (`lifecycle.rs`).
+//! consequences, which the machine of jobs carries out (`lifecycle.rs`).
 //!
 //! CAN-08 needs two facts. A cancelled request has no right to an answer any more:
 //! `Requests::cancel` in `outbox/requests.rs` drops it. And its job has no receiver any more:
 //! [`Jobs::release`] leaves it with [`Purpose::NoReceiver`], which [`Purpose`] never leaves.
 
-pub(crate) mod ending;
 pub(crate) mod gates;
 pub(crate) mod heartbeat;
 pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod messages;
+pub(crate) mod outcome;
 pub(crate) mod queue;
 pub(crate) mod result;
 

@@ -10,8 +10,6 @@ pub(crate) mod requests;
 mod sending;
 pub(crate) mod typed_result;
 
-use crate::tasks::durable::Seq;
-use crate::tasks::durable::StoreWrite;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -31,6 +29,7 @@ use crate::policy::access::Caller;
 use crate::policy::allow::Grants;
 use crate::protocol::revision::{Dialect, ToolMembers};
 use crate::settings::Settings;
+use crate::tasks::durable::{Seq, StoreWrite};
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
 

@@ -1,6 +1,8 @@
 //! The machine of outgoing requests: what jobs and the host ask of peers, and the answers. It works on top
 //! of the gateway, and calls no method of the engine.
 
+use alloc::sync::Arc;
+
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
 use crate::jobs::Jobs;
@@ -13,7 +15,6 @@ use crate::tasks::task::Tasks;
 use crate::time::Now;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::table::Upstreams;
-use alloc::sync::Arc;
 
 /// Outgoing requests and their callers, with the leaves of the engine that they work on.
 pub(crate) struct Calls<'a> {

@@ -1,8 +1,8 @@
 //! Outgoing requests, and tasks that run at peers.
 //!
 //! `Outgoing` holds every outgoing request that waits for an answer and every followed task at a
-//! peer. Its methods are all the transitions; each returns the consequence, which the engine
-//! carries out (`requests.rs`, `remote_tasks.rs`).
+//! peer. Its methods are all the transitions; each returns the consequence, which the
+//! machine of outgoing requests carries out (`calls.rs`, `requests.rs`, `remote_tasks.rs`).
 //!
 //! ```text
 //!            ┌─ take ──────► answered, timed out, or cancelled: the caller gets one outcome

@@ -1,29 +1,21 @@
 //! Questions of jobs: put to the connections that wait for the outcome, asked by the answer of a call, and
 //! answered.
 
+use alloc::borrow::ToOwned as _;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use serde_json::value::RawValue;
+
 use crate::identity::Identity;
-use crate::ids::AskId;
-use crate::ids::CallId;
-use crate::ids::ConnId;
-use crate::ids::JobId;
-use crate::ids::TaskId;
-use crate::jobs::job::Job;
-use crate::jobs::job::Purpose;
+use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
+use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
-use crate::outgoing::call::Answer;
-use crate::outgoing::call::Caller;
-use crate::outgoing::call::OutgoingRequest;
-use crate::outgoing::call::PendingOutgoing;
-use crate::outgoing::call::Refusal;
-use crate::outgoing::call::Wanted;
+use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
 use crate::outgoing::calls::Calls;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::server::inputs;
 use crate::server::inputs::OpenQuestions;
-use alloc::borrow::ToOwned as _;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
-use serde_json::value::RawValue;
 
 impl Calls<'_> {
     /// Hands a job the answer to its question.

@@ -1,6 +1,5 @@
 //! Follows tasks at peers, from the answer that creates a task to the answer that ends it.
 
-use crate::outgoing::calls::Calls;
 use core::time::Duration;
 
 use crate::action::AuditEvent;
@@ -11,9 +10,9 @@ use crate::json::raw::Raw;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::outgoing::call::{Answer, Call, CallFor, Caller, Cause};
-use crate::outgoing::remote_task::{RemoteState, RemoteTask, Report};
+use crate::outgoing::calls::Calls;
 use crate::outgoing::remote_task::{
-    about, read_created, read_put_off, read_report, read_too_early,
+    RemoteState, RemoteTask, Report, about, read_created, read_put_off, read_report, read_too_early,
 };
 use crate::rpc::params::Params;
 use crate::tasks::status::Status;

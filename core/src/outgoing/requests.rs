@@ -1,6 +1,5 @@
 //! Outgoing requests: sending, answers, cancels, and input that a task needs from its requestor.
 
-use crate::outgoing::calls::Calls;
 use alloc::vec::Vec;
 
 use crate::acp::capabilities::note_answered;
@@ -14,6 +13,7 @@ use crate::outgoing::call::{
     Answer, AnswerTimeout, Call, CallFor, Caller, CancelEffect, Cause, OutgoingRequest,
     PendingOutgoing, Refusal, Wanted,
 };
+use crate::outgoing::calls::Calls;
 use crate::outgoing::remote_tasks::Told;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;

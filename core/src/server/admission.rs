@@ -4,7 +4,6 @@
 //! that fill it. Each has a few connections beside the limits; when these are taken, a new
 //! connection replaces the idle one that has made no request for longest.
 
-use crate::limits::ConnectionLimit;
 use alloc::borrow::ToOwned as _;
 
 use crate::action::AuditEvent;
@@ -12,6 +11,7 @@ use crate::connection::{Connection, Counterpart, Ending};
 use crate::engine::Engine;
 use crate::identity::{Identity, Rights};
 use crate::ids::ConnId;
+use crate::limits::ConnectionLimit;
 use crate::outgoing::call::{Caller, Refusal};
 use crate::protocol::role::Role;
 use crate::reason::CloseReason;

@@ -1,16 +1,6 @@
 //! Cancels of calls: `notifications/cancelled` stops the work and says nothing, `ceased/cancel` has its
 //! request answered.
 
-use crate::identity::Identity;
-use crate::jobs::job::Job;
-use crate::jobs::job::JobState;
-use crate::jobs::job::Purpose;
-use crate::json::raw::Raw;
-use crate::json::whole::Whole;
-use crate::outbox::Outbox;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::params;
-use crate::tasks::audit_events::note_job_cancelled;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,14 +8,22 @@ use alloc::vec::Vec;
 use crate::action::{AuditEvent, Cancel, RequestOutcome};
 use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
+use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId};
+use crate::jobs::job::{Job, JobState, Purpose};
+use crate::json::raw::Raw;
+use crate::json::whole::Whole;
+use crate::outbox::Outbox;
 use crate::outbox::cancelling::Cancellation;
 use crate::outbox::requests::{Cancelled, Reply, TaskView, Work};
 use crate::protocol::revision::AfterCancel;
 use crate::reason::StopReason;
+use crate::rpc::error::ErrorObject;
+use crate::rpc::params;
 use crate::rpc::params::Params;
 use crate::rpc::send_queue::Handle;
 use crate::server::suspended_calls::Waiting;
+use crate::tasks::audit_events::note_job_cancelled;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
@@ -71,7 +69,7 @@ impl Engine {
         let note = AuditEvent::call_cancelled(cancel, (tool, job), method);
         self.outbox.note(note);
         if let Some(job) = job {
-            self.life().release_job_claim(job, StopReason::Requested);
+            self.job_machine().release_job_claim(job, StopReason::Requested);
         }
         self.outbox.close_if_finished(conn);
     }
@@ -95,7 +93,7 @@ impl Engine {
                     task.aside.forget_waiter(&(conn, request()));
                 }
                 if form == TaskView::Handle {
-                    self.desk().abandon_unknown(id, cancel.clone());
+                    self.task_machine().abandon_unknown(id, cancel.clone());
                 }
                 self.calls().offer_inputs(id);
                 (None, form.method().into())
@@ -171,7 +169,7 @@ impl Engine {
             return false;
         }
         let method = self.outbox.dialect(conn).cancel_method;
-        self.desk().cancel_live_task(conn, id, method, reason);
+        self.task_machine().cancel_live_task(conn, id, method, reason);
         true
     }
 
@@ -185,7 +183,7 @@ impl Engine {
             ((job.tool.name.clone(), Some(id)), self.outbox.dialect(conn).cancel_method);
         let note = AuditEvent::call_cancelled(cancel, of, method);
         self.outbox.note(note);
-        self.life().release_job_claim(id, StopReason::Requested);
+        self.job_machine().release_job_claim(id, StopReason::Requested);
         true
     }
 }
@@ -217,7 +215,7 @@ impl Engine {
         let (purpose, task) = (job.purpose().clone(), job.task);
         match (purpose, task) {
             (Purpose::Task, Some(task)) => {
-                self.desk().cancel_live_task(conn, task, "ceased/cancel", reason);
+                self.task_machine().cancel_live_task(conn, task, "ceased/cancel", reason);
             }
             // It is being stopped already.
             (Purpose::NoReceiver, _) => {}

@@ -29,7 +29,7 @@ impl Engine {
             OnDisconnect::Grace(time) if !is_stopping => self.orphan(id, time),
             OnDisconnect::Detach if !is_stopping && self.detach(id) => {}
             OnDisconnect::Cancel | OnDisconnect::Grace(_) | OnDisconnect::Detach => {
-                self.life().release_job_claim(id, StopReason::Disconnected);
+                self.job_machine().release_job_claim(id, StopReason::Disconnected);
             }
         }
     }
@@ -46,7 +46,7 @@ impl Engine {
         if let Some(job) = self.jobs.get_mut(id) {
             job.orphan_timer = None;
         }
-        self.life().release_job_claim(id, StopReason::Disconnected);
+        self.job_machine().release_job_claim(id, StopReason::Disconnected);
     }
 
     /// The call of a job becomes a task, whose handle is the answer. It stays a plain call where its
@@ -71,8 +71,8 @@ impl Engine {
         let ttl = self.default_grant(&owner);
         self.tasks.insert(task, &owner, self.now, ttl, (id, tool), None);
         self.tell_as_task(id, task);
-        self.desk().store_creation(task, HandOver::Now);
-        self.desk().respond_with_task(reply, task, TaskView::Handle);
+        self.task_machine().store_creation(task, HandOver::Now);
+        self.task_machine().respond_with_task(reply, task, TaskView::Handle);
     }
 
     /// A job works for a task from now on, which tells nothing by itself (EXT-02).
@@ -115,7 +115,7 @@ impl Engine {
             }
         }
         // It may have long to go.
-        self.desk().store_creation(task, HandOver::Now);
+        self.task_machine().store_creation(task, HandOver::Now);
         true
     }
 }

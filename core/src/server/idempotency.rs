@@ -11,11 +11,6 @@
 //!                         Done              the stored answer
 //! ```
 
-use crate::json::writer::Writer;
-use crate::outbox::requests::Reply;
-use crate::outbox::requests::TaskView;
-use crate::rpc::error::code;
-use crate::server::keyed_calls::{Keyed, KeyedCalls, Progress, Wish};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -26,8 +21,11 @@ use crate::ids::{JobId, KeyedId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
+use crate::rpc::error::{ErrorObject, code};
+use crate::server::keyed_calls::{Keyed, KeyedCalls, Progress, Wish};
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
 
@@ -81,7 +79,7 @@ impl Engine {
             }
             Progress::Task(task) => {
                 let task = *task;
-                self.desk().respond_with_task(reply, task, TaskView::Handle);
+                self.task_machine().respond_with_task(reply, task, TaskView::Handle);
             }
             Progress::Running(_) | Progress::Ending { .. } => {
                 self.outbox.fail(reply, &under_way(&request.key));

@@ -5,7 +5,6 @@
 //! the same tool, by the same identity, for a limited time. The job goes on meanwhile, if it does
 //! not wait for its answer; its outcome is then kept for the retry.
 
-use crate::server::suspended_calls::{SuspendedCall, Waiting};
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Timer;
@@ -22,6 +21,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::send_queue::Handle;
 use crate::server::inputs::{self, OpenQuestions};
+use crate::server::suspended_calls::{SuspendedCall, Waiting};
 
 /// Content of a retry, without its tool.
 pub(crate) struct Retry<'a> {
@@ -184,7 +184,7 @@ impl Engine {
     pub(crate) fn on_suspended_timer(&mut self, state: RequestState) {
         self.suspended.note_due(state);
         if let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state) {
-            self.life().release_job_claim(id, StopReason::Unanswered);
+            self.job_machine().release_job_claim(id, StopReason::Unanswered);
         }
     }
 
@@ -194,7 +194,7 @@ impl Engine {
             if let Handle::Call(state) = handle
                 && let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state)
             {
-                self.life().release_job_claim(id, StopReason::Disconnected);
+                self.job_machine().release_job_claim(id, StopReason::Disconnected);
             }
         }
     }

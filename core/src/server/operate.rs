@@ -9,8 +9,7 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::upstream::gateway::Gateway;
 

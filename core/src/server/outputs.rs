@@ -5,13 +5,12 @@
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString as _};
-
 use core::time::Duration;
+
 use serde_json::value::RawValue;
 use uuid::Uuid;
 
 use crate::action::{Action, LoginWish, OutputOf, OutputQuery, OutputRequest, Viewer};
-
 use crate::engine::Engine;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};

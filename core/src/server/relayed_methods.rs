@@ -1,33 +1,28 @@
 //! Methods that servers behind this one have a part in: lists, and requests that reach one of them.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
 use crate::engine::Engine;
 use crate::ids::ConnId;
 use crate::json::writer::Writer;
 use crate::outbox::requests::Reply;
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
-use crate::provider::OfferKind;
-use crate::provider::Variables;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::provider::{OfferKind, Variables};
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::progress_token;
 use crate::server::input_required::Retry;
 use crate::upstream::awaited::Awaited;
 use crate::upstream::list::{LISTS, declares};
-use crate::upstream::rewrite::member;
-use crate::upstream::rewrite::quoted;
-use crate::upstream::rewrite::text_member;
+use crate::upstream::rewrite::{member, quoted, text_member};
 use crate::upstream::server::Share;
 use crate::upstream::table::Watcher;
 use crate::upstream::targets::TARGETED;
-use crate::upstream::watch::HOST;
-use crate::upstream::watch::tell_watcher;
-use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
-use alloc::format;
-use alloc::string::String;
-use alloc::sync::Arc;
-use alloc::vec::Vec;
+use crate::upstream::watch::{HOST, SUBSCRIBE, UNSUBSCRIBE, tell_watcher};
 
 /// Methods that sessions alone have: in the revision without them there are none of these names,
 /// whatever a server behind has (MOD-07).

@@ -14,11 +14,8 @@ use crate::policy::access::Item;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{Dialect, Methods, Results, TaskRules};
-use crate::protocol::role::Declared;
-use crate::protocol::role::Offer;
-use crate::protocol::role::Side;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::protocol::role::{Declared, Offer, Side};
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::{affordable, as_claimed, keep_description};
 use crate::server::rate::{self, rated};
@@ -138,7 +135,7 @@ impl Engine {
             (_, Phase::Ready) => {
                 let about = TaskMethod::of_session(method).filter(|_| tasks == TaskRules::Core);
                 if let Some(about) = about {
-                    self.desk().about_tasks(reply, about, params);
+                    self.task_machine().about_tasks(reply, about, params);
                 } else if let Some(reply) = self.on_upstream_method(reply, method, params) {
                     self.outbox.unknown_method(reply, method);
                 }
@@ -172,7 +169,7 @@ impl Engine {
             }
             (_, Phase::Ready) => {
                 match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
-                    (Some(about), _) => self.desk().about_tasks(reply, about, params),
+                    (Some(about), _) => self.task_machine().about_tasks(reply, about, params),
                     (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
                     (None, Offer::Plain) => self.call_service(reply, method, params, false),
                     (None, Offer::Tasks) => self.call_service(reply, method, params, core),

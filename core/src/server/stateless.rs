@@ -13,8 +13,7 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, TaskMethod};
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::keep_description;
 use crate::upstream::awaited::Awaited;
@@ -87,9 +86,11 @@ impl Engine {
             "tasks/get" | "tasks/update" | "tasks/cancel" if !claim.tasks => {
                 self.outbox.fail(reply, &missing_tasks("the task methods"));
             }
-            "tasks/get" => self.desk().about_tasks(reply, TaskMethod::Detailed(claim.peer), params),
-            "tasks/update" => self.desk().about_tasks(reply, TaskMethod::Update, params),
-            "tasks/cancel" => self.desk().about_tasks(reply, TaskMethod::Cancel, params),
+            "tasks/get" => {
+                self.task_machine().about_tasks(reply, TaskMethod::Detailed(claim.peer), params)
+            }
+            "tasks/update" => self.task_machine().about_tasks(reply, TaskMethod::Update, params),
+            "tasks/cancel" => self.task_machine().about_tasks(reply, TaskMethod::Cancel, params),
             // MOD-07: also capabilities of sessions alone.
             _ => {
                 if let Some(reply) = self.on_upstream_method(reply, method, params) {

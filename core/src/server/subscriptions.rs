@@ -4,10 +4,6 @@
 //! connection, or with an answer when the daemon shuts down. Its topics are kept with the
 //! request; each task knows its listeners, as it knows its waiters.
 
-use crate::connection::Phase;
-use crate::protocol::revision::Methods;
-use crate::protocol::role::Side;
-use crate::tasks::news::TaskNews;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -19,22 +15,24 @@ use serde::de::{Deserializer as _, SeqAccess, Visitor};
 
 use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Ending};
+use crate::connection::{Connection, Ending, Phase};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
 use crate::json::writer::Writer;
-use crate::outbox::Outbox;
 use crate::outbox::requests::{Listening, Reply, Settled, Topic, Work};
-use crate::outbox::typed_result;
 use crate::outbox::typed_result::ResultType;
+use crate::outbox::{Outbox, typed_result};
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::request_meta::{self, RequestMeta};
+use crate::protocol::revision::Methods;
+use crate::protocol::role::Side;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Members, Params};
 use crate::rpc::send_queue::Tag;
 use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
+use crate::tasks::news::TaskNews;
 use crate::tasks::task::Task;
 use crate::upstream::awaited::Awaited;
 

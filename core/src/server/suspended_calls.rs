@@ -1,16 +1,14 @@
 //! Calls that were answered with `input_required` and wait for their requestor.
 
-use crate::collections::timer_queue::Timer;
-use crate::collections::timer_queue::TimerQueue;
-use crate::json::raw::Raw;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::mem;
 
-use crate::collections::timer_queue::Armed;
+use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
 use crate::identity::Identity;
 use crate::ids::{JobId, RequestState};
+use crate::json::raw::Raw;
 use crate::tasks::durable::TaskOutcome;
 
 /// Calls that wait for a retry.

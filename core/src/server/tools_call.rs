@@ -19,8 +19,7 @@ use crate::policy::access::Item;
 use crate::protocol::request_meta::{self, RequestContext, RequestMeta};
 use crate::protocol::revision::TaskRules;
 use crate::protocol::trace_context::TraceContext;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::{CallParams, progress_token, trace_of};
 use crate::server::idempotency::{Request, read_key};
@@ -432,10 +431,10 @@ impl Engine {
         };
         let job = self.enqueue(conn, owner.clone(), Purpose::Task, Some(id), admitted);
         self.tasks.insert(id, &owner, self.now, ttl, (job, tool), creator);
-        self.desk().store_creation(id, hand_over);
+        self.task_machine().store_creation(id, hand_over);
         // TSK-07. Answered before the job can start, so that nothing of the task comes earlier; or
         // messages of the job are kept until then.
-        self.desk().respond_with_task(reply, id, TaskView::Handle);
+        self.task_machine().respond_with_task(reply, id, TaskView::Handle);
     }
 
     /// TSK-08: an id the generator gives twice is noticed, not used twice.

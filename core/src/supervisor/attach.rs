@@ -1,6 +1,5 @@
 //! `ceased/agent`: a connection becomes the client of an agent of the configuration.
 
-use crate::supervisor::machine::Supervisor;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -10,6 +9,7 @@ use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Params};
+use crate::supervisor::machine::Supervisor;
 use crate::upstream::server::UpstreamServer;
 
 impl Supervisor<'_> {

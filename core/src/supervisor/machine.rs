@@ -1,7 +1,6 @@
 //! The machine of all supervisions: it hands in events of clients and agents, and carries out the
 //! effects with the leaves of the engine. It calls no method of the engine.
 
-use crate::outgoing::Outgoing;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -16,6 +15,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::jobs::Jobs;
 use crate::outbox::Outbox;
+use crate::outgoing::Outgoing;
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;

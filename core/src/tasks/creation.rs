@@ -4,7 +4,6 @@
 //! its outcome by the next turn is written with the task: a short one takes one write
 //! instead of two.
 
-use crate::tasks::desk::TaskDesk;
 use alloc::collections::BTreeSet;
 
 use crate::action::Cancel;
@@ -14,9 +13,9 @@ use crate::jobs::job::{Job, JobInput, JobState};
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::{Seq, StoreWrite, Unstored};
+use crate::tasks::machine::TaskMachine;
 use crate::tasks::methods::task_cancelled;
-use crate::tasks::persistence::store_error;
-use crate::tasks::persistence::{Durability, LastVisible, Written};
+use crate::tasks::persistence::{Durability, LastVisible, Written, store_error};
 use crate::tasks::status::Status;
 use crate::tasks::task::{Aside, Change, Task, Tasks};
 
@@ -42,7 +41,7 @@ pub(crate) fn not_created(why: Unstored) -> ErrorObject {
     store_error(why, consequence)
 }
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     /// A task is being created. It is once the store has it; without a store, now.
     pub(crate) fn store_creation(&mut self, id: TaskId, hand_over: HandOver) {
         if !self.tasks.writes().is_on() {
@@ -122,7 +121,7 @@ impl TaskDesk<'_> {
         task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
         self.tasks.note_creation(self.outbox, self.jobs, id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
-        self.life().advance_job(job, JobInput::Stored);
+        self.job_machine().advance_job(job, JobInput::Stored);
         if awaited {
             self.tell_waiters(id);
         }
@@ -221,9 +220,9 @@ impl TaskDesk<'_> {
         job.task = None;
         if matches!(job.state(), JobState::Held(_)) {
             self.outbox.counters_mut().jobs_never_started += 1;
-            self.life().remove_job(id);
+            self.job_machine().remove_job(id);
         } else {
-            self.life().release_job_claim(id, why);
+            self.job_machine().release_job_claim(id, why);
         }
     }
 

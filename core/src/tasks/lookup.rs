@@ -3,7 +3,6 @@
 //! An answer about a task is made of a look at the table that began after its request arrived, also
 //! where the task runs here (FLT-02). Without such a table requests are answered in the same call.
 
-use crate::tasks::desk::TaskDesk;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -19,6 +18,7 @@ use crate::rpc::params::{self, Members, Params};
 use crate::server::inputs;
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{Seq, StoreWrite, TaskRecord, Unstored};
+use crate::tasks::machine::TaskMachine;
 use crate::tasks::persistence::untold;
 use crate::tasks::shared::{Found, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
 use crate::tasks::status::{Change, Status};
@@ -28,7 +28,7 @@ use crate::time::Instant;
 /// Status message of a task whose engine was cut off from the table.
 const LAPSED: &str = "interrupted: its node could not reach the database of the fleet";
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     /// Answers a request about tasks, once the table was asked where several engines share one.
     pub(crate) fn about_tasks(
         &mut self,
@@ -70,7 +70,7 @@ impl TaskDesk<'_> {
     }
 
     /// News of the table. Returns a subscription whose records are here now: it begins, and
-    /// [`TaskDesk::end_answer`] follows.
+    /// [`TaskMachine::end_answer`] follows.
     pub(crate) fn on_shared(&mut self, event: SharedEvent) -> Option<(Reply, Box<str>)> {
         match event {
             SharedEvent::Joined { cursor_key } => {
@@ -205,7 +205,7 @@ impl TaskDesk<'_> {
             self.tasks.load(self.outbox, id);
         }
         if let Some(job) = job {
-            self.life().release_job_claim(job, why);
+            self.job_machine().release_job_claim(job, why);
         }
         self.part(id);
     }
@@ -261,7 +261,7 @@ impl TaskDesk<'_> {
             let error = ErrorObject::new(code::INTERRUPTED, LAPSED);
             self.end_task(id, Change::Fail, Some(LAPSED.into()), Err(error));
             if let Some(job) = job {
-                self.life().release_job_claim(job, StopReason::Lapsed);
+                self.job_machine().release_job_claim(job, StopReason::Lapsed);
             }
         }
     }

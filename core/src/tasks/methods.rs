@@ -1,6 +1,5 @@
 //! `tasks/get`, `tasks/result`, `tasks/list`, `tasks/cancel`, and transitions of a task by time.
 
-use crate::tasks::desk::TaskDesk;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
@@ -14,12 +13,12 @@ use crate::outbox::requests::{Asked, Reply, TaskMethod, TaskView, Work};
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::inputs;
 use crate::tasks::audit_events::note_job_cancelled;
 use crate::tasks::durable::{StoreWrite, TaskOutcome, Unstored};
+use crate::tasks::machine::TaskMachine;
 use crate::tasks::persistence::untold;
 use crate::tasks::task::{Aside, Change, Task};
 
@@ -28,7 +27,7 @@ pub(crate) fn task_cancelled() -> ErrorObject {
     ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
 }
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
     pub(crate) fn named_task(
@@ -239,7 +238,7 @@ impl TaskDesk<'_> {
         // the cancel comes last: no other status can be seen after it.
         self.end_task(id, Change::Cancel, Some(said.into()), Err(task_cancelled()));
         if let Some(job) = job {
-            self.life().release_job_claim(job, StopReason::Requested);
+            self.job_machine().release_job_claim(job, StopReason::Requested);
         }
     }
 
@@ -311,7 +310,7 @@ impl TaskDesk<'_> {
         let message = "the task expired before it ended: its ttl is over";
         let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
-            self.life().release_job_claim(job, StopReason::Expired);
+            self.job_machine().release_job_claim(job, StopReason::Expired);
         }
         self.store_removal(key);
         self.fail_waiters(id, waiters, &error);

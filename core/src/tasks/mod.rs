@@ -2,11 +2,11 @@
 
 pub(crate) mod audit_events;
 pub(crate) mod creation;
-pub(crate) mod desk;
 pub mod durable;
 pub(crate) mod extension;
 pub(crate) mod lookup;
 pub(crate) mod lookups;
+pub(crate) mod machine;
 pub(crate) mod methods;
 pub(crate) mod news;
 pub(crate) mod persistence;

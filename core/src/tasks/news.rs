@@ -1,17 +1,15 @@
 //! News of tasks and lists: a change of a task is handed to the table or told to its creator, and to the
 //! subscriptions that name the topic.
 
+use alloc::sync::Arc;
+
 use crate::collections::timer_queue::TimerQueue;
-use crate::ids::ConnId;
-use crate::ids::TaskId;
+use crate::ids::{ConnId, TaskId};
 use crate::jobs::Jobs;
 use crate::outbox::Outbox;
 use crate::settings::Settings;
-use crate::tasks::task::Change;
-use crate::tasks::task::Task;
-use crate::tasks::task::Tasks;
+use crate::tasks::task::{Change, Task, Tasks};
 use crate::time::Now;
-use alloc::sync::Arc;
 
 /// News of tasks and lists, with the leaves that they are told from.
 pub(crate) struct TaskNews<'a> {

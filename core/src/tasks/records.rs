@@ -1,23 +1,19 @@
 //! Tasks as the store and peers get them: records, and objects of JSON.
 
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
 use crate::collections::timer_queue::TimerQueue;
 use crate::ids::TaskId;
 use crate::jobs::Jobs;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::server::inputs;
-use crate::tasks::durable::RecordKey;
-use crate::tasks::durable::RecordedOutcome;
-use crate::tasks::durable::Seq;
-use crate::tasks::durable::StoreWrite;
-use crate::tasks::durable::TaskRecord;
+use crate::tasks::durable::{RecordKey, RecordedOutcome, Seq, StoreWrite, TaskRecord};
 use crate::tasks::persistence::Written;
 use crate::tasks::status::Status;
-use crate::tasks::task::Task;
-use crate::tasks::task::Tasks;
+use crate::tasks::task::{Task, Tasks};
 use crate::time::Now;
-use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 impl Tasks {
     /// Hands a task to the store as it is now, or as gone; `None` when the store takes nothing at

@@ -1,7 +1,6 @@
 //! Answers about tasks: every one comes through here, and waits here until the state that it
 //! tells is on disk (DUR-01).
 
-use crate::tasks::desk::TaskDesk;
 use alloc::vec::Vec;
 
 use crate::action::AuditEvent;
@@ -12,10 +11,10 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, Settled, TaskView, Work};
 use crate::outbox::typed_result::ResultType;
 use crate::protocol::revision::TaskRules;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::tasks::durable::{RecordedOutcome, Unstored};
 use crate::tasks::extension;
+use crate::tasks::machine::TaskMachine;
 use crate::tasks::persistence::{Durability, untold};
 use crate::tasks::status::Status;
 
@@ -27,7 +26,7 @@ enum When {
     NotYet(Unstored),
 }
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     /// Answers a request about a task that its peer may see, as soon as that may be said.
     pub(crate) fn respond_with_task(&mut self, reply: Reply, id: TaskId, form: TaskView) {
         match self.when(id, form, reply.dialect.tasks) {

@@ -4,9 +4,6 @@
 //! A task's record is written when it is created and when it has ended. Peers see neither before it
 //! is on disk ([`persistence`](crate::tasks::persistence)).
 
-use crate::outbox::Outbox;
-use crate::tasks::desk::TaskDesk;
-use crate::tasks::persistence::{store_error, untold};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -15,21 +12,22 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::Engine;
 use crate::ids::TaskId;
 use crate::jobs::job::JobState;
+use crate::outbox::Outbox;
 use crate::outbox::requests::Settled;
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
-use crate::tasks::persistence::{Durability, LastVisible, StoreStep, Written};
+use crate::tasks::machine::TaskMachine;
+use crate::tasks::persistence::{Durability, LastVisible, StoreStep, Written, store_error, untold};
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
 const INTERRUPTED: &str = "interrupted: the daemon was restarted while it ran";
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     // --------------------------------------------------------------------- to the store
 
     /// A task has ended. Requests that wait for it are answered once the store has it; without,

@@ -22,7 +22,6 @@ use crate::upstream::awaited::Awaited;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
-
 use crate::upstream::list::{LISTS, PROMPTS, RESOURCES, SKILLS, TEMPLATES, TOOLS};
 use crate::upstream::mirror::Mirror;
 use crate::upstream::narrow::era_of;

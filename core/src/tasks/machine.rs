@@ -1,10 +1,12 @@
 //! The machine of tasks: their creation, requests about them, their store, and the table that several
 //! engines share. It works on top of jobs and of outgoing requests, and calls no method of the engine.
 
+use alloc::sync::Arc;
+
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
 use crate::jobs::Jobs;
-use crate::jobs::lifecycle::JobLife;
+use crate::jobs::lifecycle::JobMachine;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::outgoing::calls::Calls;
@@ -16,10 +18,9 @@ use crate::tasks::news::TaskNews;
 use crate::tasks::task::Tasks;
 use crate::time::Now;
 use crate::upstream::table::Upstreams;
-use alloc::sync::Arc;
 
 /// Tasks, with the leaves of the engine that they work on.
-pub(crate) struct TaskDesk<'a> {
+pub(crate) struct TaskMachine<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) outgoing: &'a mut Outgoing,
@@ -38,10 +39,10 @@ pub(crate) struct TaskDesk<'a> {
     pub(crate) drains: bool,
 }
 
-impl TaskDesk<'_> {
+impl TaskMachine<'_> {
     /// The jobs behind tasks.
-    pub(super) fn life(&mut self) -> JobLife<'_> {
-        JobLife {
+    pub(super) fn job_machine(&mut self) -> JobMachine<'_> {
+        JobMachine {
             upstreams: self.upstreams,
             outbox: self.outbox,
             outgoing: self.outgoing,

@@ -1,5 +1,9 @@
 //! Turns of jobs, and their ends: the outcome goes to its receiver.
 
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use crate::acp::cancel::answer_of_service;
 use crate::action::AuditEvent;
 use crate::collections::timer_queue::Timer;
@@ -7,40 +11,31 @@ use crate::connection::Ending;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::JobId;
-use crate::jobs::job::Job;
-use crate::jobs::job::JobInput;
-use crate::jobs::job::JobState;
-use crate::jobs::job::Purpose;
+use crate::jobs::job::{Job, JobInput, JobState, Purpose};
 use crate::jobs::lifecycle::receipt;
 use crate::jobs::messages::show_held_progress;
 use crate::jobs::result::into_answer;
 use crate::json::raw::Json;
 use crate::outbox::requests::Settled;
-use crate::protocol::revision::AfterCancel;
-use crate::protocol::revision::Results;
+use crate::protocol::revision::{AfterCancel, Results};
 use crate::reason::StopReason;
 use crate::tasks::durable::TaskOutcome;
 use crate::tasks::task::Change;
-use crate::tool::KILL_AGAIN;
-use crate::tool::StopStep;
-use crate::upstream::rewrite::member;
-use crate::upstream::rewrite::with_member;
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::vec::Vec;
+use crate::tool::{KILL_AGAIN, StopStep};
+use crate::upstream::rewrite::{member, with_member};
 
 impl Engine {
     /// Everything of this turn was handed in: starts as many jobs as there is room for.
     pub(crate) fn on_turn(&mut self) {
         self.supervisor().flush();
         self.suspend_asking_calls();
-        self.desk().hand_over_begun();
+        self.task_machine().hand_over_begun();
         let share = self.settings.limits.running_per_identity_max;
         while self.jobs.has_room(&self.settings.limits) {
             let Some(id) = self.jobs.take_turn(share) else { break };
-            self.life().advance_job(id, JobInput::Turn);
+            self.job_machine().advance_job(id, JobInput::Turn);
         }
-        self.desk().hand_over_waiting();
+        self.task_machine().hand_over_waiting();
         if self.upstreams.starts_eager || !self.upstreams.passing.is_empty() {
             self.gateway().end_turn();
         }
@@ -50,7 +45,7 @@ impl Engine {
     pub(crate) fn on_job_timer(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.timer = None;
-        self.life().advance_job(id, JobInput::TimerDue);
+        self.job_machine().advance_job(id, JobInput::TimerDue);
         let step = self.jobs.get(id).map(Job::state);
         if matches!(step, Some(JobState::Stopping { step: StopStep::Abandon, .. })) {
             self.abandon(id);
@@ -66,7 +61,7 @@ impl Engine {
     }
 
     pub(crate) fn on_done(&mut self, id: JobId, outcome: Outcome) {
-        let removed = self.life().remove_job(id);
+        let removed = self.job_machine().remove_job(id);
         let Some(job) = &removed else {
             self.outbox.counters_mut().late_reports += 1;
             return;
@@ -157,14 +152,14 @@ impl Engine {
             None => (Change::Complete, None),
             Some(text) => (Change::Fail, Some(text.into_boxed_str())),
         };
-        self.desk().end_task(task, change, message, outcome);
+        self.task_machine().end_task(task, change, message, outcome);
     }
 
     /// Kills running jobs without waiting for their stop sequence; for the end of a shutdown.
     pub(crate) fn kill_everything(&mut self) {
         let ids: Vec<_> = self.jobs.iter().map(|(id, _)| *id).collect();
         for id in ids {
-            if self.life().advance_job(id, JobInput::KillNow) {
+            if self.job_machine().advance_job(id, JobInput::KillNow) {
                 self.kill_again_before_the_end(id);
             }
         }
@@ -193,7 +188,7 @@ impl Engine {
         let Some(mut job) = self.jobs.take_outlasting(id) else { return };
         self.outbox.note(AuditEvent::Outlasted(receipt(id, &job, why, Some(step), since)));
         self.timers.disarm(&mut job.orphan_timer, Timer::Orphan(id));
-        self.life().free_task(job.task, id, job.conn);
+        self.job_machine().free_task(job.task, id, job.conn);
         if *job.purpose() != Purpose::NoReceiver {
             self.deliver_outcome(id, &job, outcome, Some(why));
         }
