@@ -1,4 +1,4 @@
-//! The machine of outgoing requests: what jobs and the host ask of peers, and the answers. It works on top
+//! The machine of outgoing requests, of jobs and the host to peers, and of their answers. It works on top
 //! of the gateway, and calls no method of the engine.
 
 use alloc::sync::Arc;
