@@ -198,7 +198,7 @@ impl Engine {
                 self.jobs.on_log(&mut self.outbox, &mut self.tasks, job, (level, data));
             }
             Event::Asked { job, ask, conn, request } => {
-                self.calls().on_asked(job, ask, conn, request)
+                self.calls().on_asked(job, ask, conn, request);
             }
             Event::Call { conn, ask, request } => self.calls().on_call(conn, ask, &request),
             Event::CancelCall { caller, reason } => self.calls().on_cancel_call(caller, reason),
@@ -478,7 +478,7 @@ impl Engine {
             }
             GatewayEffect::Escalate(job) => self.escalate(job),
             GatewayEffect::AskForJob { job, ask, request } => {
-                self.calls().on_asked(job, ask, None, request)
+                self.calls().on_asked(job, ask, None, request);
             }
             GatewayEffect::Withdraw { job, ask, reason } => {
                 // The job may have ended with the same message, and its questions with it.

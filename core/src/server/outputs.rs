@@ -255,14 +255,14 @@ impl Engine {
                     let comma = if own.len() > 1 && !others.is_empty() { "," } else { "" };
                     json.raw("{\"resources\":").raw(own).raw(comma).raw(&others).raw("]");
                     json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-                })
+                });
             }
             (Some(output), HostForm::Resource(uri)) => {
                 self.upstreams.answer(&mut self.outbox, reply, |json| {
                     json.raw("{\"contents\":[{").member("uri", uri);
                     json.raw(",\"mimeType\":\"text/plain\",\"text\":").raw(output.get()).raw("}]");
                     json.raw(if typed { UNCACHEABLE } else { "" }).raw("}");
-                })
+                });
             }
         }
         self.outbox.close_if_finished(conn);

@@ -87,7 +87,7 @@ impl Engine {
                 self.outbox.fail(reply, &missing_tasks("the task methods"));
             }
             "tasks/get" => {
-                self.task_machine().about_tasks(reply, TaskMethod::Detailed(claim.peer), params)
+                self.task_machine().about_tasks(reply, TaskMethod::Detailed(claim.peer), params);
             }
             "tasks/update" => self.task_machine().about_tasks(reply, TaskMethod::Update, params),
             "tasks/cancel" => self.task_machine().about_tasks(reply, TaskMethod::Cancel, params),
