@@ -71,6 +71,7 @@ pub mod ids;
 mod invariants;
 mod jobs;
 pub mod json;
+mod lend;
 pub mod limits;
 pub mod log_level;
 mod machines;

@@ -3,6 +3,7 @@
 
 use crate::engine::Engine;
 use crate::jobs::lifecycle::JobMachine;
+use crate::lend::lend;
 use crate::outgoing::calls::Calls;
 use crate::supervisor::machine::Supervisor;
 use crate::tasks::machine::TaskMachine;
@@ -12,18 +13,7 @@ use crate::upstream::gateway::Gateway;
 impl Engine {
     /// The gateway, to be handed an input. Its effects are carried out at the end of the message.
     pub(crate) fn gateway(&mut self) -> Gateway<'_> {
-        Gateway {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        }
+        lend!(Gateway, self, self.drain.is_some())
     }
 
     /// The supervisions, to be handed an input.
@@ -44,68 +34,21 @@ impl Engine {
 
     /// News of tasks and lists.
     pub(crate) fn news(&mut self) -> TaskNews<'_> {
-        TaskNews {
-            tasks: &mut self.tasks,
-            outbox: &mut self.outbox,
-            jobs: &mut self.jobs,
-            timers: &mut self.timers,
-            settings: &self.settings,
-            now: self.now,
-        }
+        lend!(TaskNews, self)
     }
 
     /// Outgoing requests, to be handed an input.
     pub(crate) fn calls(&mut self) -> Calls<'_> {
-        Calls {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            suspended: &mut self.suspended,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        }
+        lend!(Calls, self, self.drain.is_some())
     }
 
     /// Jobs, to be begun or stopped.
     pub(crate) fn job_machine(&mut self) -> JobMachine<'_> {
-        JobMachine {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            suspended: &mut self.suspended,
-            keyed: &mut self.keyed,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        }
+        lend!(JobMachine, self, self.drain.is_some())
     }
 
     /// Tasks, to be handed an input.
     pub(crate) fn task_machine(&mut self) -> TaskMachine<'_> {
-        TaskMachine {
-            upstreams: &mut self.upstreams,
-            outbox: &mut self.outbox,
-            outgoing: &mut self.outgoing,
-            timers: &mut self.timers,
-            jobs: &mut self.jobs,
-            tasks: &mut self.tasks,
-            suspended: &mut self.suspended,
-            keyed: &mut self.keyed,
-            lookups: &mut self.lookups,
-            retires: &mut self.retires,
-            settings: &self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drain.is_some(),
-        }
+        lend!(TaskMachine, self, self.drain.is_some())
     }
 }

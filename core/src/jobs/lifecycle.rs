@@ -14,6 +14,7 @@ use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobEffect, JobInput, Purpose};
 use crate::json::raw::Json;
+use crate::lend::lend;
 use crate::limits::Limits;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
@@ -51,35 +52,12 @@ pub(crate) struct JobMachine<'a> {
 impl JobMachine<'_> {
     /// The gateway below, for relayed jobs.
     fn gateway(&mut self) -> Gateway<'_> {
-        Gateway {
-            upstreams: self.upstreams,
-            outbox: self.outbox,
-            outgoing: self.outgoing,
-            timers: self.timers,
-            jobs: self.jobs,
-            tasks: self.tasks,
-            settings: self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drains,
-        }
+        lend!(Gateway, self, self.drains)
     }
 
     /// The requests of a job.
     fn calls(&mut self) -> Calls<'_> {
-        Calls {
-            upstreams: self.upstreams,
-            outbox: self.outbox,
-            outgoing: self.outgoing,
-            timers: self.timers,
-            jobs: self.jobs,
-            tasks: self.tasks,
-            suspended: self.suspended,
-            settings: self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drains,
-        }
+        lend!(Calls, self, self.drains)
     }
 
     /// Applies an input to a job and carries out the consequence; false if it has no meaning for

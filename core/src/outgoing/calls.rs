@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
 use crate::jobs::Jobs;
+use crate::lend::lend;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::server::suspended_calls::SuspendedCalls;
@@ -35,29 +36,11 @@ pub(crate) struct Calls<'a> {
 impl Calls<'_> {
     /// The gateway below, for answers to requests that it has passed on.
     pub(super) fn gateway(&mut self) -> Gateway<'_> {
-        Gateway {
-            upstreams: self.upstreams,
-            outbox: self.outbox,
-            outgoing: self.outgoing,
-            timers: self.timers,
-            jobs: self.jobs,
-            tasks: self.tasks,
-            settings: self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drains,
-        }
+        lend!(Gateway, self, self.drains)
     }
 
     /// News of tasks that have asked something or have their answer.
     pub(super) fn news(&mut self) -> TaskNews<'_> {
-        TaskNews {
-            tasks: self.tasks,
-            outbox: self.outbox,
-            jobs: self.jobs,
-            timers: self.timers,
-            settings: self.settings,
-            now: self.now,
-        }
+        lend!(TaskNews, self)
     }
 }

@@ -7,6 +7,7 @@ use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::TimerQueue;
 use crate::jobs::Jobs;
 use crate::jobs::lifecycle::JobMachine;
+use crate::lend::lend;
 use crate::outbox::Outbox;
 use crate::outgoing::Outgoing;
 use crate::outgoing::calls::Calls;
@@ -42,48 +43,16 @@ pub(crate) struct TaskMachine<'a> {
 impl TaskMachine<'_> {
     /// The jobs behind tasks.
     pub(super) fn job_machine(&mut self) -> JobMachine<'_> {
-        JobMachine {
-            upstreams: self.upstreams,
-            outbox: self.outbox,
-            outgoing: self.outgoing,
-            timers: self.timers,
-            jobs: self.jobs,
-            tasks: self.tasks,
-            suspended: self.suspended,
-            keyed: self.keyed,
-            settings: self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drains,
-        }
+        lend!(JobMachine, self, self.drains)
     }
 
     /// The questions of tasks.
     pub(super) fn calls(&mut self) -> Calls<'_> {
-        Calls {
-            upstreams: self.upstreams,
-            outbox: self.outbox,
-            outgoing: self.outgoing,
-            timers: self.timers,
-            jobs: self.jobs,
-            tasks: self.tasks,
-            suspended: self.suspended,
-            settings: self.settings,
-            now: self.now,
-            seed: self.seed,
-            drains: self.drains,
-        }
+        lend!(Calls, self, self.drains)
     }
 
     /// News of tasks.
     pub(super) fn news(&mut self) -> TaskNews<'_> {
-        TaskNews {
-            tasks: self.tasks,
-            outbox: self.outbox,
-            jobs: self.jobs,
-            timers: self.timers,
-            settings: self.settings,
-            now: self.now,
-        }
+        lend!(TaskNews, self)
     }
 }

@@ -35,22 +35,19 @@ impl Tasks {
     pub(super) fn send_to_store(
         &mut self,
         outbox: &mut Outbox,
-        (jobs, timers, now): (&Jobs, &TimerQueue, Now),
+        of: (&Jobs, &TimerQueue, Now),
         key: RecordKey,
     ) -> Seq {
         let write = match self.get(key.task) {
-            Some(task) if task.is_visiting() => StoreWrite::Cancel(self.record(
-                (jobs, timers, now),
-                (key.task, task),
-                Written::Whole,
-            )),
-            Some(task) if !task.status().is_terminal() => StoreWrite::Change(self.record(
-                (jobs, timers, now),
-                (key.task, task),
-                Written::Whole,
-            )),
             Some(task) => {
-                StoreWrite::Put(self.record((jobs, timers, now), (key.task, task), Written::Whole))
+                let record = self.record(of, (key.task, task), Written::Whole);
+                if task.is_visiting() {
+                    StoreWrite::Cancel(record)
+                } else if task.status().is_terminal() {
+                    StoreWrite::Put(record)
+                } else {
+                    StoreWrite::Change(record)
+                }
             }
             None => StoreWrite::Delete(key),
         };
