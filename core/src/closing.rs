@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::acp::cancel::cut_off;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Counterpart, Ending, Phase};
+use crate::connection::{ConnectionEnd, Counterpart, Phase};
 use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::ids::{CallId, ConnId, RequestId};
@@ -22,7 +22,7 @@ const NOT_READING: [&str; 2] = ["it does not read, or broke the protocol", "it d
 impl Engine {
     pub(crate) fn on_finished(&mut self, conn: ConnId, then: AfterInput) {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        if connection.ending != Ending::Open {
+        if connection.ending != ConnectionEnd::Open {
             return;
         }
         match connection.counterpart() {
@@ -32,7 +32,7 @@ impl Engine {
             Counterpart::AgentClient => return self.supervisor().on_client_ended(conn, Some(then)),
             Counterpart::Peer => {}
         }
-        connection.ending = Ending::Finished(then);
+        connection.ending = ConnectionEnd::Finished(then);
         let after = match then {
             AfterInput::Answer => None,
             AfterInput::AnswerAndProbe(after) | AfterInput::AnswerWithin(after) => Some(after),
@@ -176,12 +176,16 @@ impl Engine {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         connection.aside.linger_timer = None;
         match connection.ending {
-            Ending::Open | Ending::Closing(_) | Ending::Finished(AfterInput::Answer) => {}
-            Ending::Finished(AfterInput::AnswerWithin(grace)) => self.linger_or_end(conn, grace),
-            // Outside a session there is nothing a server may send unasked: the answer will tell.
-            Ending::Finished(AfterInput::AnswerAndProbe(_)) if connection.phase == Phase::Fresh => {
+            ConnectionEnd::Open
+            | ConnectionEnd::Closing(_)
+            | ConnectionEnd::Finished(AfterInput::Answer) => {}
+            ConnectionEnd::Finished(AfterInput::AnswerWithin(grace)) => {
+                self.linger_or_end(conn, grace)
             }
-            Ending::Finished(AfterInput::AnswerAndProbe(every)) => {
+            // Outside a session there is nothing a server may send unasked: the answer will tell.
+            ConnectionEnd::Finished(AfterInput::AnswerAndProbe(_))
+                if connection.phase == Phase::Fresh => {}
+            ConnectionEnd::Finished(AfterInput::AnswerAndProbe(every)) => {
                 let at = self.now.at + every;
                 self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
                 // It cannot answer any more; if it is gone, the transport will say so.

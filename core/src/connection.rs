@@ -69,7 +69,7 @@ pub(crate) enum Phase {
 
 /// The ending of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum ConnectionEnd {
     /// It does not.
     Open,
     /// The peer has sent everything; it is closed once everything is answered.
@@ -103,7 +103,7 @@ pub(crate) struct Connection {
     /// Id in the error for an unreadable frame, by the revision that was spoken so far.
     pub(crate) unreadable_id: UnreadableId,
     pub(crate) phase: Phase,
-    pub(crate) ending: Ending,
+    pub(crate) ending: ConnectionEnd,
     pub(crate) log_level: LogLevel,
     pub(crate) send_queue: LazyBox<SendQueue>,
     /// Requests that wait for an answer.
@@ -234,7 +234,7 @@ impl Connection {
             dialect: Dialect::UNSETTLED,
             unreadable_id: Dialect::UNSETTLED.unreadable_id,
             phase: Phase::Fresh,
-            ending: Ending::Open,
+            ending: ConnectionEnd::Open,
             log_level: LogLevel::Info,
             send_queue: LazyBox::default(),
             requests: Requests::new(seed),

@@ -22,7 +22,7 @@ use crate::jobs::job::{Job, JobState};
 use crate::jobs::messages::Report;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Topic;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingRequests;
 use crate::outgoing::call::Caller;
 use crate::policy::account::{Account, Accounts};
 use crate::policy::rate::Rates;
@@ -36,11 +36,11 @@ use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
-use crate::tasks::lookups::Lookups;
+use crate::tasks::lookups::TaskLookups;
 use crate::tasks::shared::SharedEvent;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::server::UpstreamServer;
@@ -70,10 +70,10 @@ pub struct Engine {
     pub(crate) suspended: SuspendedCalls,
     pub(crate) tasks: Tasks,
     /// Questions to the table that several engines share.
-    pub(crate) lookups: Lookups,
+    pub(crate) lookups: TaskLookups,
     pub(crate) timers: TimerQueue,
     /// Requests of ours.
-    pub(crate) outgoing: Outgoing,
+    pub(crate) outgoing: OutgoingRequests,
     /// Requests that wait for data of the host.
     pub(crate) surveys: BTreeMap<StatusId, HostRequest>,
     /// Servers behind this one, their instances, and the jobs that are relayed to them.
@@ -85,18 +85,18 @@ pub struct Engine {
     /// No further work is taken.
     pub(crate) retires: bool,
     /// The loosest limits so far: a reload does not evict admitted peers.
-    pub(crate) loosest: Admitted,
+    pub(crate) loosest: LoosestLimits,
 }
 
 /// How much may be under way at once.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Admitted {
+pub(crate) struct LoosestLimits {
     pub(crate) running: usize,
     pub(crate) running_per_identity: usize,
     pub(crate) inflight: usize,
 }
 
-impl Admitted {
+impl LoosestLimits {
     pub(crate) fn of(settings: &Settings) -> Self {
         let limits = &settings.limits;
         Self {
@@ -131,7 +131,7 @@ impl Engine {
     pub fn new(settings: Arc<Settings>, mut id_source: Box<dyn IdSource>) -> Self {
         let cursor_key = id_source.uuid();
         let seed = Seed::drawn(cursor_key);
-        let loosest = Admitted::of(&settings);
+        let loosest = LoosestLimits::of(&settings);
         let (durable, shared) = (settings.tasks.durable, settings.tasks.shared);
         let mut engine = Self {
             outbox: Outbox::new(Arc::clone(&settings), seed),
@@ -145,9 +145,9 @@ impl Engine {
             task_ops: Rates::default(),
             suspended: SuspendedCalls::default(),
             tasks: Tasks::new(cursor_key, seed, durable, shared),
-            lookups: Lookups::default(),
+            lookups: TaskLookups::default(),
             timers: TimerQueue::default(),
-            outgoing: Outgoing::new(),
+            outgoing: OutgoingRequests::new(),
             surveys: BTreeMap::new(),
             upstreams: Upstreams::default(),
             agents: Agents::default(),
@@ -397,7 +397,7 @@ impl Engine {
     }
 
     fn on_configured(&mut self, settings: Arc<Settings>) {
-        self.loosest = self.loosest.or(Admitted::of(&settings));
+        self.loosest = self.loosest.or(LoosestLimits::of(&settings));
         self.outbox.configure(Arc::clone(&settings));
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();
@@ -490,11 +490,11 @@ impl Engine {
             GatewayEffect::Answer { reply, awaited } => {
                 let conn = reply.conn;
                 match awaited {
-                    Awaited::Initialize => self.answer_initialize(reply),
-                    Awaited::Discover => self.discover(reply),
-                    Awaited::Listen(asked) => self.listen_after(reply, &asked),
+                    AwaitedAnswer::Initialize => self.answer_initialize(reply),
+                    AwaitedAnswer::Discover => self.discover(reply),
+                    AwaitedAnswer::Listen(asked) => self.listen_after(reply, &asked),
                     // The gateway answers it itself.
-                    Awaited::List(_) => self.outbox.forget(reply),
+                    AwaitedAnswer::List(_) => self.outbox.forget(reply),
                 }
                 self.outbox.close_if_finished(conn);
             }

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::connection::Ending;
+use crate::connection::ConnectionEnd;
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, JobId};
@@ -17,7 +17,7 @@ use crate::server::input_required;
 use crate::tasks::status::Status;
 use crate::tasks::store;
 use crate::upstream::list::LISTS;
-use crate::upstream::question::{AskedOf, Question};
+use crate::upstream::question::{AskedOf, ServerQuestion};
 use crate::upstream::tasked::TASK;
 
 impl Engine {
@@ -144,7 +144,7 @@ fn requests(engine: &Engine) {
                 Work::Question(AskedOf::Job(job, ask)) => {
                     let relayed = engine.upstreams.jobs.get(job);
                     let question = relayed.and_then(|relayed| relayed.questions.get(ask));
-                    assert_eq!(question, Some(&Question::Request(id.clone())), "UPS-12");
+                    assert_eq!(question, Some(&ServerQuestion::Request(id.clone())), "UPS-12");
                 }
                 Work::Question(AskedOf::Client(client, call)) => {
                     let asked = engine.upstreams.asked.get(&(*client, *call));
@@ -174,7 +174,8 @@ fn requests(engine: &Engine) {
             assert!(engine.jobs.contains(*job), "progress is held for a job that is gone");
         }
         assert!(
-            !matches!(connection.ending, Ending::Finished(_)) || !connection.requests.is_empty(),
+            !matches!(connection.ending, ConnectionEnd::Finished(_))
+                || !connection.requests.is_empty(),
             "{conn:?} has nothing left to wait for and is still open"
         );
     }
@@ -376,7 +377,7 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
         let once = !(remote.poll_timer.is_some() && remote.poll.is_some());
         assert!(once, "{id:?} is asked about once at a time (TSK-13)");
         assert!(
-            followed || remote.fetch.is_some() || connection.ending != Ending::Open,
+            followed || remote.fetch.is_some() || connection.ending != ConnectionEnd::Open,
             "{id:?} is followed by nothing (TSK-13)"
         );
     }

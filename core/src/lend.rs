@@ -6,8 +6,8 @@ macro_rules! lend {
     (Gateway, $from:ident, $drains:expr) => {
         lend!(@ Gateway, $from, $drains, upstreams outbox outgoing timers jobs tasks)
     };
-    (Calls, $from:ident, $drains:expr) => {
-        lend!(@ Calls, $from, $drains, upstreams outbox outgoing timers jobs tasks suspended)
+    (OutgoingMachine, $from:ident, $drains:expr) => {
+        lend!(@ OutgoingMachine, $from, $drains, upstreams outbox outgoing timers jobs tasks suspended)
     };
     (JobMachine, $from:ident, $drains:expr) => {
         lend!(@ JobMachine, $from, $drains,

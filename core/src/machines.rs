@@ -4,8 +4,8 @@
 use crate::engine::Engine;
 use crate::jobs::lifecycle::JobMachine;
 use crate::lend::lend;
-use crate::outgoing::calls::Calls;
-use crate::supervisor::machine::Supervisor;
+use crate::outgoing::calls::OutgoingMachine;
+use crate::supervisor::machine::Supervisions;
 use crate::tasks::machine::TaskMachine;
 use crate::tasks::news::TaskNews;
 use crate::upstream::gateway::Gateway;
@@ -17,8 +17,8 @@ impl Engine {
     }
 
     /// The supervisions, to be handed an input.
-    pub(crate) fn supervisor(&mut self) -> Supervisor<'_> {
-        Supervisor {
+    pub(crate) fn supervisor(&mut self) -> Supervisions<'_> {
+        Supervisions {
             agents: &mut self.agents,
             outbox: &mut self.outbox,
             timers: &mut self.timers,
@@ -38,8 +38,8 @@ impl Engine {
     }
 
     /// Outgoing requests, to be handed an input.
-    pub(crate) fn calls(&mut self) -> Calls<'_> {
-        lend!(Calls, self, self.drain.is_some())
+    pub(crate) fn calls(&mut self) -> OutgoingMachine<'_> {
+        lend!(OutgoingMachine, self, self.drain.is_some())
     }
 
     /// Jobs, to be begun or stopped.

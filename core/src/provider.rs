@@ -163,7 +163,7 @@ impl Provider {
         &self,
         uri: &'u str,
         caller: &Caller<'_>,
-    ) -> Option<(&Arc<HostOffer>, Variables<'_, 'u>)> {
+    ) -> Option<(&Arc<HostOffer>, UriVariables<'_, 'u>)> {
         if let Some(offer) = self.offered(OfferKind::Resource, uri, caller) {
             return Some((offer, Vec::new()));
         }
@@ -176,7 +176,7 @@ impl Provider {
 }
 
 /// Values of the variables of a template, by their names.
-pub(crate) type Variables<'t, 'u> = Vec<(&'t str, &'u str)>;
+pub(crate) type UriVariables<'t, 'u> = Vec<(&'t str, &'u str)>;
 
 /// Variables of a URI that fits a template of RFC 6570, as far as it has `{name}`, which stands for
 /// a text without slashes, and `{+name}`, which stands for any text. A text is not empty, and ends at

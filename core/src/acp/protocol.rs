@@ -184,19 +184,19 @@ impl Declaration {
 /// Whether capabilities contain `cancellation: {request: true}`.
 fn declares(capabilities: Option<&RawValue>) -> bool {
     #[derive(Deserialize)]
-    struct Capabilities<'a> {
+    struct DeclaredCapabilities<'a> {
         #[serde(borrow)]
         cancellation: &'a RawValue,
     }
     #[derive(Deserialize)]
-    struct Cancellation {
+    struct CancelDeclaration {
         request: bool,
     }
     let read = |raw: &RawValue| {
-        let capabilities: Capabilities<'_> = serde_json::from_str(raw.get()).ok()?;
+        let capabilities: DeclaredCapabilities<'_> = serde_json::from_str(raw.get()).ok()?;
         // A derived struct would also accept an array of its members.
         let object = capabilities.cancellation.get();
-        serde_json::from_str::<Cancellation>(object).ok().filter(|_| object.starts_with('{'))
+        serde_json::from_str::<CancelDeclaration>(object).ok().filter(|_| object.starts_with('{'))
     };
     capabilities.and_then(read).is_some_and(|cancellation| cancellation.request)
 }

@@ -16,15 +16,15 @@ use crate::ids::ConnId;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::call::{Answer, CallFor, Caller, Cause, OutgoingRequest, Refusal};
+use crate::outgoing::OutgoingRequests;
+use crate::outgoing::call::{Answer, CallCause, CallFor, Caller, OutgoingRequest, Refusal};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::Dialect;
 use crate::protocol::role::{AsClient, ClientSide, Declared, ServerCapabilities, Side, read_tools};
 use crate::rpc::params::Nullable;
 use crate::tool::TaskSupport;
 
-impl Outgoing {
+impl OutgoingRequests {
     /// Begins a session as its client.
     pub(crate) fn begin_session(
         &mut self,
@@ -59,7 +59,7 @@ impl Outgoing {
             task: None,
         };
         let whom = CallFor::Caller(Caller::Host(role.ask));
-        let call = self.place(outbox, timers, conn, whom, &request, &Cause::default());
+        let call = self.place(outbox, timers, conn, whom, &request, &CallCause::default());
         self.note_host_call(role.ask, conn, call);
     }
 }

@@ -113,7 +113,7 @@ enum Position {
 
 /// A list of timers, sorted by due time.
 #[derive(Debug)]
-struct Lane {
+struct TimerLane {
     first: (Due, Place),
     last: (Due, Place),
 }
@@ -127,7 +127,7 @@ struct Lane {
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
     all: Slab<Node>,
-    lanes: [Option<Lane>; LANES],
+    lanes: [Option<TimerLane>; LANES],
     heap: Vec<(Due, Place)>,
     /// Number of timers ever armed.
     armed: u64,
@@ -165,7 +165,7 @@ impl TimerQueue {
     fn lane(&self, due: Due, timer: Timer) -> Option<usize> {
         let from = if matches!(timer, Timer::Task(_)) { LANES / 2 } else { 0 };
         let mut lanes = self.lanes[from..from + LANES / 2].iter();
-        let fits = |lane: &Option<Lane>| lane.as_ref().is_none_or(|lane| lane.last.0 < due);
+        let fits = |lane: &Option<TimerLane>| lane.as_ref().is_none_or(|lane| lane.last.0 < due);
         lanes.position(fits).map(|lane| from + lane)
     }
 
@@ -218,7 +218,9 @@ impl TimerQueue {
             self.set_after(before, Some(place));
         }
         match &mut self.lanes[number] {
-            None => self.lanes[number] = Some(Lane { first: (due, place), last: (due, place) }),
+            None => {
+                self.lanes[number] = Some(TimerLane { first: (due, place), last: (due, place) })
+            }
             Some(lane) => lane.last = (due, place),
         }
         place

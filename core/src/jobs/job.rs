@@ -46,7 +46,7 @@ pub(crate) struct Job {
     pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
     /// End of the time that it has without its connection.
     pub(crate) orphan_timer: Option<Armed>,
-    cancel: Wish,
+    cancel: FirstCancel,
     /// Bytes of its arguments and names, until it is gone.
     charge: Charge,
     /// Whether its request is an `initialize` of ACP that declares cancellation.
@@ -63,7 +63,7 @@ pub(crate) struct Job {
 
 /// First cancel of a job.
 #[derive(Debug, Default)]
-enum Wish {
+enum FirstCancel {
     #[default]
     Nobody,
     /// Its owner, without a reason, on the connection of the job: by cancelling this request, or
@@ -107,7 +107,7 @@ impl Job {
             progress: LazyBox::default(),
             asks: LazyBox::default(),
             orphan_timer: None,
-            cancel: Wish::Nobody,
+            cancel: FirstCancel::Nobody,
             charge: Charge::NONE,
             declares: false,
             outlasts: false,
@@ -170,9 +170,9 @@ impl Job {
     pub(crate) fn request(&self) -> Option<&RequestId> {
         match (&self.purpose, &self.cancel) {
             (Purpose::Answer(request), _) => Some(request),
-            (_, Wish::Owner(request)) => request.as_ref(),
-            (_, Wish::Said(cancel)) => cancel.request.as_ref(),
-            (_, Wish::Nobody) => None,
+            (_, FirstCancel::Owner(request)) => request.as_ref(),
+            (_, FirstCancel::Said(cancel)) => cancel.request.as_ref(),
+            (_, FirstCancel::Nobody) => None,
         }
     }
 
@@ -222,11 +222,11 @@ impl Job {
 
     /// Records the origin of the first wish to stop it.
     pub(crate) fn note_cancel(&mut self, cancel: Cancel) {
-        if matches!(self.cancel, Wish::Nobody) {
+        if matches!(self.cancel, FirstCancel::Nobody) {
             let own = cancel.reason.is_none() && cancel.conn == self.conn;
             self.cancel = match own && cancel.by == self.owner {
-                true => Wish::Owner(cancel.request),
-                false => Wish::Said(Box::new(cancel)),
+                true => FirstCancel::Owner(cancel.request),
+                false => FirstCancel::Said(Box::new(cancel)),
             };
         }
     }
@@ -235,11 +235,11 @@ impl Job {
     pub(crate) fn cancel(&self) -> Option<Cancel> {
         let (by, conn) = (self.owner.clone(), self.conn);
         match &self.cancel {
-            Wish::Nobody => None,
-            Wish::Owner(request) => {
+            FirstCancel::Nobody => None,
+            FirstCancel::Owner(request) => {
                 Some(Cancel { by, conn, request: request.clone(), reason: None })
             }
-            Wish::Said(cancel) => Some(Cancel::clone(cancel)),
+            FirstCancel::Said(cancel) => Some(Cancel::clone(cancel)),
         }
     }
 

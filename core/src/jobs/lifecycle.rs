@@ -17,8 +17,8 @@ use crate::json::raw::Json;
 use crate::lend::lend;
 use crate::limits::Limits;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::calls::Calls;
+use crate::outgoing::OutgoingRequests;
+use crate::outgoing::calls::OutgoingMachine;
 use crate::reason::StopReason;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
@@ -36,7 +36,7 @@ const LINGER: Duration = Duration::from_millis(100);
 pub(crate) struct JobMachine<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) outgoing: &'a mut OutgoingRequests,
     pub(crate) timers: &'a mut TimerQueue,
     pub(crate) jobs: &'a mut Jobs,
     pub(crate) tasks: &'a mut Tasks,
@@ -56,8 +56,8 @@ impl JobMachine<'_> {
     }
 
     /// The requests of a job.
-    fn calls(&mut self) -> Calls<'_> {
-        lend!(Calls, self, self.drains)
+    fn calls(&mut self) -> OutgoingMachine<'_> {
+        lend!(OutgoingMachine, self, self.drains)
     }
 
     /// Applies an input to a job and carries out the consequence; false if it has no meaning for

@@ -21,7 +21,7 @@ use crate::rpc::send_queue::Tag;
 use crate::tasks::task::Tasks;
 
 /// Address of the messages of a job: the peers that still want them.
-pub(super) struct Audience {
+pub(super) struct MessageReceivers {
     conn: ConnId,
     pub(super) task: Option<TaskId>,
     /// The request that the messages belong to.
@@ -163,7 +163,12 @@ impl Jobs {
     }
 
     /// Receivers of a log message of a job, if they want it and read.
-    fn log_audience(&self, outbox: &Outbox, id: JobId, level: LogLevel) -> Option<Audience> {
+    fn log_audience(
+        &self,
+        outbox: &Outbox,
+        id: JobId,
+        level: LogLevel,
+    ) -> Option<MessageReceivers> {
         let job = self.get(id)?;
         let audience = audience(job)?;
         let connection = outbox.connection(audience.conn)?;
@@ -184,11 +189,11 @@ impl Jobs {
 
 /// Receivers of a job's messages: none if its request was cancelled or its task ended (TSK-33),
 /// since both leave it without a purpose.
-pub(super) fn audience(job: &Job) -> Option<Audience> {
+pub(super) fn audience(job: &Job) -> Option<MessageReceivers> {
     match job.purpose() {
         Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => None,
         Purpose::Task => {
-            Some(Audience { conn: job.conn, task: job.task, request: None, recall: false })
+            Some(MessageReceivers { conn: job.conn, task: job.task, request: None, recall: false })
         }
         Purpose::Answer(request) => {
             let recall = match job.terms.dialect().after_cancel {
@@ -196,7 +201,7 @@ pub(super) fn audience(job: &Job) -> Option<Audience> {
                 AfterCancel::Recall => true,
             };
             let request = Some(request.clone());
-            Some(Audience { conn: job.conn, task: None, request, recall })
+            Some(MessageReceivers { conn: job.conn, task: None, request, recall })
         }
     }
 }
@@ -263,12 +268,12 @@ pub(super) fn write_progress(outbox: &mut Outbox, tasks: &mut Tasks, message: Pr
 fn say(
     outbox: &mut Outbox,
     tasks: &mut Tasks,
-    audience: &Audience,
+    audience: &MessageReceivers,
     write: impl FnOnce(&mut Writer<'_>),
 ) {
     let unknown = audience.task.filter(|task| !tasks.is_visible(*task));
     let Some(task) = unknown.and_then(|task| tasks.get_mut(task)) else {
-        let Audience { conn, request, recall, .. } = audience;
+        let MessageReceivers { conn, request, recall, .. } = audience;
         let tag = Tag { request: request.as_ref(), recall: *recall, handle: None };
         return outbox.send_for(*conn, tag, write);
     };
@@ -280,7 +285,7 @@ fn say(
 /// How far a job is, as its peer is told.
 pub(super) struct ProgressMessage {
     token: Option<Box<str>>,
-    audience: Option<Audience>,
+    audience: Option<MessageReceivers>,
     progress: f64,
     total: Option<f64>,
     message: Option<String>,

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::acp::cancel::answer_of_service;
 use crate::action::AuditEvent;
 use crate::collections::timer_queue::Timer;
-use crate::connection::Ending;
+use crate::connection::ConnectionEnd;
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::ids::JobId;
@@ -111,7 +111,7 @@ impl Engine {
             },
             Purpose::Answer(request) => {
                 let Some(connection) = self.outbox.connection_mut(job.conn) else { return };
-                let ends = connection.ending != Ending::Open;
+                let ends = connection.ending != ConnectionEnd::Open;
                 if let Some(reply) = connection.requests.settle(request, Settled::Job(id)) {
                     show_held_progress(&mut self.outbox, &mut self.tasks, id, job);
                     let answer = match reply.dialect.after_cancel {

@@ -9,7 +9,7 @@ mod lane;
 
 use alloc::vec::Vec;
 
-use self::lane::Lane;
+use self::lane::JobLane;
 use crate::identity::Identity;
 use crate::ids::JobId;
 use crate::jobs::gates::{Gate, GateName, Gates};
@@ -19,7 +19,7 @@ use crate::jobs::gates::{Gate, GateName, Gates};
 pub(crate) struct Queue {
     /// Sorted. Only the last remaining entry may be idle; its allocation is kept for the next
     /// identity.
-    lanes: Vec<(Identity, Jobs)>,
+    lanes: Vec<(Identity, OwnedJobs)>,
     len: usize,
     /// Identity whose job was started last.
     last: Option<Identity>,
@@ -28,8 +28,8 @@ pub(crate) struct Queue {
 
 /// Jobs of one identity.
 #[derive(Debug)]
-struct Jobs {
-    waiting: Lane,
+struct OwnedJobs {
+    waiting: JobLane,
     running: usize,
     /// Started jobs that wait for an answer to a question, and hold no place of a running one.
     asking: usize,
@@ -38,9 +38,9 @@ struct Jobs {
     open_since: JobId,
 }
 
-impl Default for Jobs {
+impl Default for OwnedJobs {
     fn default() -> Self {
-        Self { waiting: Lane::default(), running: 0, asking: 0, open_since: FIRST }
+        Self { waiting: JobLane::default(), running: 0, asking: 0, open_since: FIRST }
     }
 }
 
@@ -49,7 +49,7 @@ const FIRST: JobId = JobId::new(0);
 /// Not smaller than the id of any job.
 const LAST: JobId = JobId::new(u64::MAX);
 
-impl Jobs {
+impl OwnedJobs {
     const fn is_idle(&self) -> bool {
         self.waiting.len() == 0 && self.running == 0 && self.asking == 0
     }
@@ -62,7 +62,7 @@ impl Jobs {
         self.waiting.since(self.open_since).find(|job| gates.closed(*job).is_none())
     }
 
-    /// As [`Jobs::next`], and remembers how far it looked.
+    /// As [`OwnedJobs::next`], and remembers how far it looked.
     fn find_next(&mut self, share: usize, gates: &Gates) -> Option<JobId> {
         let next = self.next(share, gates);
         if self.running < share && !gates.is_empty() {
@@ -71,7 +71,7 @@ impl Jobs {
         next
     }
 
-    /// The first of them that waits at this gate, as [`Jobs::next`].
+    /// The first of them that waits at this gate, as [`OwnedJobs::next`].
     fn next_at(&self, gate: &GateName, share: usize, gates: &Gates) -> Option<JobId> {
         if self.running >= share {
             return None;
@@ -136,7 +136,7 @@ impl Queue {
     }
 
     /// The entry of an identity, which is made if there is none.
-    fn entry(&mut self, owner: &Identity) -> &mut Jobs {
+    fn entry(&mut self, owner: &Identity) -> &mut OwnedJobs {
         let at = match self.find(owner) {
             Ok(at) => at,
             Err(_) if matches!(self.lanes.as_slice(), [(_, only)] if only.is_idle()) => {
@@ -145,7 +145,7 @@ impl Queue {
                 0
             }
             Err(at) => {
-                self.lanes.insert(at, (owner.clone(), Jobs::default()));
+                self.lanes.insert(at, (owner.clone(), OwnedJobs::default()));
                 at
             }
         };
@@ -235,7 +235,7 @@ impl Queue {
 
     /// Number of waiting jobs that may start if there are workers enough.
     pub(crate) fn startable(&self, share: usize) -> usize {
-        let of = |jobs: &Jobs| jobs.waiting.len().min(share.saturating_sub(jobs.running));
+        let of = |jobs: &OwnedJobs| jobs.waiting.len().min(share.saturating_sub(jobs.running));
         if self.len == 0 { 0 } else { self.lanes.iter().map(|(_, jobs)| of(jobs)).sum() }
     }
 

@@ -21,14 +21,14 @@ pub struct Json(Text);
 /// Storage of a text.
 enum Text {
     Own(Box<str>),
-    Result(Box<Relayed>),
+    Result(Box<RelayedText>),
 }
 
 /// Every waiting job has one.
 const _: () = assert!(size_of::<Json>() == size_of::<Box<str>>());
 
 /// The result of a relayed request.
-struct Relayed {
+struct RelayedText {
     /// The buffer that the text came in, or one of its own.
     frame: String,
     /// Offset of the text, which ends with the buffer; 0 for a buffer of its own.
@@ -81,7 +81,7 @@ impl Json {
     /// Wraps the end of a buffer, from `start` on, without a copy: for an answer that is sent at
     /// once. A clone has a buffer of its own.
     pub(crate) fn in_frame(frame: String, start: usize, is_bare: bool) -> Self {
-        let json = Self(Text::Result(Relayed { frame, start, is_bare }.into()));
+        let json = Self(Text::Result(RelayedText { frame, start, is_bare }.into()));
         debug_assert!(serde_json::from_str::<IgnoredAny>(json.get()).is_ok(), "no JSON: {json:?}");
         json
     }

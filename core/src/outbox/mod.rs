@@ -19,7 +19,7 @@ use core::mem;
 use crate::action::{Action, AuditEvent};
 use crate::collections::det_map::{Seed, Table};
 use crate::collections::tally::Tally;
-use crate::connection::{Connection, Counterpart, Ending};
+use crate::connection::{Connection, ConnectionEnd, Counterpart};
 use crate::counters::Counters;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId};
@@ -283,7 +283,7 @@ impl Outbox {
     #[inline]
     pub(crate) fn dialect_read(&self, conn: ConnId) -> Option<&'static Dialect> {
         let connection = self.connections.get(&conn)?;
-        (!matches!(connection.ending, Ending::Closing(_))).then_some(connection.dialect)
+        (!matches!(connection.ending, ConnectionEnd::Closing(_))).then_some(connection.dialect)
     }
 
     /// The sender of a message; `None` when nothing of its connection is read any more. The frames
@@ -292,7 +292,7 @@ impl Outbox {
     pub(crate) fn sender(&self, conn: ConnId) -> Option<Sender> {
         let connection = self.connections.get(&conn)?;
         let (counterpart, dialect) = (connection.counterpart(), connection.dialect);
-        let is_over = matches!(connection.ending, Ending::Closing(_))
+        let is_over = matches!(connection.ending, ConnectionEnd::Closing(_))
             && counterpart != Counterpart::AgentClient;
         (!is_over).then_some(Sender { conn, counterpart, dialect })
     }

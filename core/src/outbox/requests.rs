@@ -24,7 +24,7 @@ use crate::protocol::trace_context::TraceContext;
 use crate::rpc::message::WireId;
 use crate::tasks::shared::LookupId;
 use crate::time::Instant;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::question::AskedOf;
 
 /// Requests of one connection that wait for an answer, by the peer's id.
@@ -70,16 +70,16 @@ pub(crate) enum Work {
     /// Status of the host.
     Survey(StatusId),
     /// Identity or lists of upstreams.
-    Upstream(Awaited),
+    Upstream(AwaitedAnswer),
     /// A client, to which a request of a server was passed.
     Question(AskedOf),
     /// The table that several engines share.
-    Lookup(Box<Asked>),
+    Lookup(Box<LookupRequest>),
 }
 
 /// A request about tasks that waits for the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct LookupRequest {
     /// The question.
     pub(crate) lookup: LookupId,
     /// The method of the request.

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::lazy_box::LazyBox;
-use crate::connection::{Connection, Counterpart, Ending};
+use crate::connection::{Connection, ConnectionEnd, Counterpart};
 use crate::ids::ConnId;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
@@ -96,7 +96,7 @@ impl Outbox {
         put: impl FnOnce(&mut SendQueue, Tag<'_>),
     ) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
-        if matches!(connection.ending, Ending::Closing(_)) {
+        if matches!(connection.ending, ConnectionEnd::Closing(_)) {
             return connection.lose_handle(tag);
         }
         let queue = &mut *connection.send_queue;
@@ -125,10 +125,11 @@ impl Outbox {
     pub(crate) fn close(&mut self, conn: ConnId, why: CloseReason) {
         let Some(connection) = self.connections.get_mut(&conn) else { return };
         // A peer that does not even take our last words is closed a second time, without them.
-        if matches!(connection.ending, Ending::Closing(was) if !was.flushes() || why.flushes()) {
+        if matches!(connection.ending, ConnectionEnd::Closing(was) if !was.flushes() || why.flushes())
+        {
             return;
         }
-        connection.ending = Ending::Closing(why);
+        connection.ending = ConnectionEnd::Closing(why);
         if !why.flushes() {
             let lost = connection.send_queue.handles();
             if !lost.is_empty() {
@@ -147,7 +148,8 @@ impl Outbox {
     /// As [`Outbox::close_if_finished`], for this reason.
     pub(crate) fn close_if_finished_as(&mut self, conn: ConnId, why: CloseReason) {
         let is_finished = |connection: &Connection| {
-            matches!(connection.ending, Ending::Finished(_)) && connection.requests.is_empty()
+            matches!(connection.ending, ConnectionEnd::Finished(_))
+                && connection.requests.is_empty()
         };
         if !self.keeps_finished && self.connection(conn).is_some_and(is_finished) {
             self.close(conn, why);
@@ -188,7 +190,7 @@ impl Outbox {
     #[cold]
     fn cut_output(&mut self, account: &Account) {
         let largest = self.connections.least(|conn, peer| {
-            let is_open = !matches!(peer.ending, Ending::Closing(_));
+            let is_open = !matches!(peer.ending, ConnectionEnd::Closing(_));
             let is_own = is_open && peer.account().is(account);
             is_own.then(|| (Reverse(peer.send_queue.len()), *conn))
         });

@@ -164,7 +164,7 @@ pub(crate) enum CancelEffect {
 
 /// Cause of an outgoing request at its peer.
 #[derive(Debug, Default)]
-pub(crate) struct Cause {
+pub(crate) struct CallCause {
     /// The task whose job asks, if the peer knows it (TSK-29).
     pub(crate) task: Option<TaskId>,
     /// The peer's own request during which a job asks.

@@ -8,7 +8,7 @@ use crate::collections::timer_queue::TimerQueue;
 use crate::jobs::Jobs;
 use crate::lend::lend;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingRequests;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::tasks::news::TaskNews;
@@ -18,10 +18,10 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::table::Upstreams;
 
 /// Outgoing requests and their callers, with the leaves of the engine that they work on.
-pub(crate) struct Calls<'a> {
+pub(crate) struct OutgoingMachine<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) outgoing: &'a mut OutgoingRequests,
     pub(crate) timers: &'a mut TimerQueue,
     pub(crate) jobs: &'a mut Jobs,
     pub(crate) tasks: &'a mut Tasks,
@@ -33,7 +33,7 @@ pub(crate) struct Calls<'a> {
     pub(crate) drains: bool,
 }
 
-impl Calls<'_> {
+impl OutgoingMachine<'_> {
     /// The gateway below, for answers to requests that it has passed on.
     pub(super) fn gateway(&mut self) -> Gateway<'_> {
         lend!(Gateway, self, self.drains)

@@ -1,6 +1,6 @@
 //! Outgoing requests, and tasks that run at peers.
 //!
-//! `Outgoing` holds every outgoing request that waits for an answer and every followed task at a
+//! `OutgoingRequests` holds every outgoing request that waits for an answer and every followed task at a
 //! peer. Its methods are all the transitions; each returns the consequence, which the
 //! machine of outgoing requests carries out (`calls.rs`, `requests.rs`, `remote_tasks.rs`).
 //!
@@ -31,7 +31,7 @@ use crate::outgoing::remote_task::RemoteTask;
 
 /// Outgoing requests on all connections.
 #[derive(Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingRequests {
     /// Only connections with waiting requests.
     peers: BTreeMap<ConnId, OnConnection>,
     /// Requests of the host.
@@ -66,7 +66,7 @@ impl OnConnection {
     }
 }
 
-impl Outgoing {
+impl OutgoingRequests {
     pub(crate) const fn new() -> Self {
         Self { peers: BTreeMap::new(), host_calls: BTreeMap::new(), next: 1 }
     }
@@ -76,7 +76,7 @@ impl Outgoing {
         CallId::new(self.next)
     }
 
-    /// Inserts a request that is about to be sent, with the [next id](Outgoing::next_id).
+    /// Inserts a request that is about to be sent, with the [next id](OutgoingRequests::next_id).
     pub(crate) fn insert(&mut self, conn: ConnId, call: Call) -> CallId {
         let id = self.next_id();
         self.next += 1;
@@ -176,7 +176,7 @@ impl Outgoing {
 }
 
 /// Read access.
-impl Outgoing {
+impl OutgoingRequests {
     /// A request that waits for its answer.
     pub(crate) fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
         self.peers.get(&conn)?.calls.get(&id)

@@ -12,12 +12,12 @@ use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
-use crate::outgoing::calls::Calls;
+use crate::outgoing::calls::OutgoingMachine;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::server::inputs;
 use crate::server::inputs::OpenQuestions;
 
-impl Calls<'_> {
+impl OutgoingMachine<'_> {
     /// Hands a job the answer to its question.
     pub(crate) fn take_responses(&mut self, id: JobId, responses: &[(AskId, &RawValue)]) {
         for (ask, response) in responses {

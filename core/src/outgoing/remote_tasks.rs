@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use crate::action::AuditEvent;
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::connection::Ending;
+use crate::connection::ConnectionEnd;
 use crate::ids::{CallId, ConnId};
 use crate::json::raw::Raw;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::call::{Answer, Call, CallFor, Caller, Cause};
-use crate::outgoing::calls::Calls;
+use crate::outgoing::OutgoingRequests;
+use crate::outgoing::call::{Answer, Call, CallCause, CallFor, Caller};
+use crate::outgoing::calls::OutgoingMachine;
 use crate::outgoing::remote_task::{
     RemoteState, RemoteTask, Report, about, read_created, read_put_off, read_report, read_too_early,
 };
@@ -21,7 +21,7 @@ use crate::time::Instant;
 /// The caller of a request, and the answer that it gets.
 pub(crate) type Told = (Caller, Answer);
 
-impl Calls<'_> {
+impl OutgoingMachine<'_> {
     /// Handles the answer to a request for a task. Its timer is still armed.
     pub(crate) fn on_task_call_answered(
         &mut self,
@@ -141,12 +141,12 @@ impl Calls<'_> {
     ) -> Option<CallId> {
         let connection = self.outbox.connection(conn)?;
         let remote = self.outgoing.remote(conn, id)?;
-        if connection.ending != Ending::Open {
+        if connection.ending != ConnectionEnd::Open {
             return None;
         }
         let request = about(method, &remote.id);
         let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
-        Some(self.outgoing.place(outbox, timers, conn, whom, &request, &Cause::default()))
+        Some(self.outgoing.place(outbox, timers, conn, whom, &request, &CallCause::default()))
     }
 
     /// Handles the peer's status of a task.
@@ -277,7 +277,7 @@ impl Calls<'_> {
     }
 }
 
-impl Outgoing {
+impl OutgoingRequests {
     /// Forgets a remote task with its timers and the requests about it, and notes its end.
     fn end_remote(
         &mut self,

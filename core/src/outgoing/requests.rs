@@ -10,10 +10,10 @@ use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::outgoing::call::{
-    Answer, AnswerTimeout, Call, CallFor, Caller, CancelEffect, Cause, OutgoingRequest,
+    Answer, AnswerTimeout, Call, CallCause, CallFor, Caller, CancelEffect, OutgoingRequest,
     PendingOutgoing, Refusal, Wanted,
 };
-use crate::outgoing::calls::Calls;
+use crate::outgoing::calls::OutgoingMachine;
 use crate::outgoing::remote_tasks::Told;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
@@ -25,7 +25,7 @@ use crate::tasks::task::Change;
 /// Cancel reason for requests whose job has ended; sent to the peer.
 const PARENT_OVER: &str = "the request it was for is over";
 
-impl Calls<'_> {
+impl OutgoingMachine<'_> {
     /// A job makes a request. Without a named peer, it goes to the receiver of the job's outcome
     /// (TSK-28, TSK-30).
     pub(crate) fn on_asked(
@@ -118,7 +118,7 @@ impl Calls<'_> {
         ask: &OutgoingRequest,
         task: Option<TaskId>,
     ) -> Result<CallId, Refusal> {
-        let cause = Cause { task, request: self.request_behind(conn, caller) };
+        let cause = CallCause { task, request: self.request_behind(conn, caller) };
         let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
         self.outgoing.send(outbox, timers, conn, CallFor::Caller(caller), ask, &cause)
     }

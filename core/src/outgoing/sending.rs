@@ -9,19 +9,19 @@ use serde_json::value::RawValue;
 use crate::acp::protocol;
 use crate::client::session::{label_of, permitted};
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::connection::{Ending, Phase};
+use crate::connection::{ConnectionEnd, Phase};
 use crate::ids::{CallId, ConnId};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingRequests;
 use crate::outgoing::call::{
-    AskTask, Call, CallFor, Caller, CancelEffect, Cause, OutgoingRequest, Refusal, Wanted,
+    AskTask, Call, CallCause, CallFor, Caller, CancelEffect, OutgoingRequest, Refusal, Wanted,
 };
 use crate::outgoing::remote_task::about;
 use crate::protocol::revision::{AfterCancel, Methods};
 use crate::rpc::send_queue::Tag;
 
-impl Outgoing {
+impl OutgoingRequests {
     /// Sends an outgoing request, if the rules allow it.
     pub(crate) fn send(
         &mut self,
@@ -30,15 +30,17 @@ impl Outgoing {
         conn: ConnId,
         whom: CallFor,
         ask: &OutgoingRequest,
-        cause: &Cause,
+        cause: &CallCause,
     ) -> Result<CallId, Refusal> {
         let limits = &outbox.settings().limits;
         let connection = outbox.connection(conn).ok_or(Refusal::NoConnection)?;
         match (connection.ending, connection.phase) {
             // A half-closed peer cannot answer.
-            (Ending::Finished(_) | Ending::Closing(_), _) => return Err(Refusal::NoConnection),
-            (Ending::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
-            (Ending::Open, Phase::Ready) => {}
+            (ConnectionEnd::Finished(_) | ConnectionEnd::Closing(_), _) => {
+                return Err(Refusal::NoConnection);
+            }
+            (ConnectionEnd::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
+            (ConnectionEnd::Open, Phase::Ready) => {}
         }
         match connection.dialect.methods {
             Methods::Tools => permitted(connection, ask)?,
@@ -62,7 +64,7 @@ impl Outgoing {
         conn: ConnId,
         whom: CallFor,
         ask: &OutgoingRequest,
-        cause: &Cause,
+        cause: &CallCause,
     ) -> CallId {
         let id = self.next_id();
         let label = (&*ask.method == "tools/call").then(|| label_of(ask)).flatten();
@@ -178,14 +180,20 @@ impl Outgoing {
         task: &str,
     ) {
         let Some(connection) = outbox.connection(conn) else { return };
-        if connection.peer.tasks.cancel && connection.ending == Ending::Open {
+        if connection.peer.tasks.cancel && connection.ending == ConnectionEnd::Open {
             let request = about("tasks/cancel", task);
-            self.place(outbox, timers, conn, CallFor::Cancel, &request, &Cause::default());
+            self.place(outbox, timers, conn, CallFor::Cancel, &request, &CallCause::default());
         }
     }
 }
 
-fn write_call(outbox: &mut Outbox, conn: ConnId, id: CallId, ask: &OutgoingRequest, cause: &Cause) {
+fn write_call(
+    outbox: &mut Outbox,
+    conn: ConnId,
+    id: CallId,
+    ask: &OutgoingRequest,
+    cause: &CallCause,
+) {
     let number = format!("{}", id.get());
     let related = cause.task.map(related_task);
     let mut meta: Vec<(&str, &[u8])> = Vec::new();

@@ -86,10 +86,10 @@ impl TaskCapabilities {
         struct Tasks {
             list: Option<IgnoredAny>,
             cancel: Option<IgnoredAny>,
-            requests: Option<Requests>,
+            requests: Option<TaskRequests>,
         }
         #[derive(Deserialize)]
-        struct Requests {
+        struct TaskRequests {
             tools: Option<Tools>,
             sampling: Option<Sampling>,
             elicitation: Option<Elicitation>,
@@ -112,7 +112,7 @@ impl TaskCapabilities {
         let Ok(tasks) = serde_json::from_str::<Tasks>(raw.get()) else { return Self::NONE };
         let requests = tasks.requests;
         let requests = requests.as_ref();
-        let within = |declares: fn(&Requests) -> bool| requests.is_some_and(declares);
+        let within = |declares: fn(&TaskRequests) -> bool| requests.is_some_and(declares);
         Self {
             any: true,
             list: tasks.list.is_some(),

@@ -78,7 +78,7 @@ pub(crate) struct ClientSide {
 
 /// Form in which a service is declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Offer {
+pub(crate) enum OfferedMethod {
     /// Not declared.
     Undeclared,
     /// Declared as a plain request.
@@ -90,9 +90,9 @@ pub(crate) enum Offer {
 /// Capabilities that we declared as a client. A reload does not change them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Declared {
-    sampling: Offer,
-    elicitation: Offer,
-    roots: Offer,
+    sampling: OfferedMethod,
+    elicitation: OfferedMethod,
+    roots: OfferedMethod,
     lists: bool,
 }
 
@@ -101,35 +101,35 @@ impl Declared {
     /// peers must not see each other's tasks (TSK-40).
     pub(crate) fn of(offers: Offers, services: &Catalog, lists: bool) -> Self {
         let offer = |wanted: bool, name| match services.get(name).map(|tool| tool.task_support) {
-            Some(TaskSupport::Forbidden) if wanted => Offer::Plain,
-            Some(TaskSupport::Optional | TaskSupport::Required) if wanted => Offer::Tasks,
-            Some(_) | None => Offer::Undeclared,
+            Some(TaskSupport::Forbidden) if wanted => OfferedMethod::Plain,
+            Some(TaskSupport::Optional | TaskSupport::Required) if wanted => OfferedMethod::Tasks,
+            Some(_) | None => OfferedMethod::Undeclared,
         };
         Self {
             sampling: offer(offers.sampling, SAMPLING),
             elicitation: offer(offers.elicitation, ELICITATION),
             // The protocol has no tasks for roots.
             roots: match offer(offers.roots, ROOTS) {
-                Offer::Tasks => Offer::Plain,
-                offer @ (Offer::Undeclared | Offer::Plain) => offer,
+                OfferedMethod::Tasks => OfferedMethod::Plain,
+                offer @ (OfferedMethod::Undeclared | OfferedMethod::Plain) => offer,
             },
             lists,
         }
     }
 
     /// Declared form of the service behind this method.
-    pub(crate) fn offer(self, method: &str) -> Offer {
+    pub(crate) fn offer(self, method: &str) -> OfferedMethod {
         match method {
             SAMPLING => self.sampling,
             ELICITATION => self.elicitation,
             ROOTS => self.roots,
-            _ => Offer::Undeclared,
+            _ => OfferedMethod::Undeclared,
         }
     }
 
     /// Whether `tasks` was declared.
     pub(crate) fn tasks(self) -> bool {
-        self.sampling == Offer::Tasks || self.elicitation == Offer::Tasks
+        self.sampling == OfferedMethod::Tasks || self.elicitation == OfferedMethod::Tasks
     }
 
     /// Writes the `capabilities` of `initialize` (TSK-01).
@@ -139,7 +139,7 @@ impl Declared {
         for (name, offer) in
             [("elicitation", self.elicitation), ("roots", self.roots), ("sampling", self.sampling)]
         {
-            if offer != Offer::Undeclared {
+            if offer != OfferedMethod::Undeclared {
                 json.raw(comma).string(name).raw(":{}");
                 comma = ",";
             }
@@ -148,11 +148,11 @@ impl Declared {
             json.raw(comma).raw("\"tasks\":{");
             json.raw(if self.lists { "\"list\":{}," } else { "" });
             json.raw("\"cancel\":{},\"requests\":{");
-            if self.sampling == Offer::Tasks {
+            if self.sampling == OfferedMethod::Tasks {
                 json.raw("\"sampling\":{\"createMessage\":{}}");
             }
-            if self.elicitation == Offer::Tasks {
-                json.raw(if self.sampling == Offer::Tasks { "," } else { "" });
+            if self.elicitation == OfferedMethod::Tasks {
+                json.raw(if self.sampling == OfferedMethod::Tasks { "," } else { "" });
                 json.raw("\"elicitation\":{\"create\":{}}");
             }
             json.raw("}}");
@@ -177,7 +177,7 @@ impl ServerCapabilities {
     /// declared.
     pub(crate) fn read(raw: Option<&RawValue>) -> Self {
         #[derive(Deserialize, Default)]
-        struct Capabilities<'a> {
+        struct DeclaredByServer<'a> {
             #[serde(borrow, default)]
             tools: Option<&'a RawValue>,
             #[serde(borrow, default)]
@@ -194,7 +194,7 @@ impl ServerCapabilities {
             #[serde(default)]
             subscribe: bool,
         }
-        let said: Capabilities<'_> =
+        let said: DeclaredByServer<'_> =
             raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
         let resources: Option<Resources> =
             said.resources.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default());
@@ -227,7 +227,7 @@ impl ServerCapabilities {
 /// never (TSK-04). Skips names beyond the length limit.
 pub(crate) fn read_tools(result: Raw<'_>) -> alloc::vec::Vec<(Box<str>, TaskSupport)> {
     #[derive(Deserialize)]
-    struct Page<'a> {
+    struct ToolsPage<'a> {
         #[serde(borrow)]
         tools: alloc::vec::Vec<&'a RawValue>,
     }
@@ -235,14 +235,14 @@ pub(crate) fn read_tools(result: Raw<'_>) -> alloc::vec::Vec<(Box<str>, TaskSupp
     struct Listed {
         name: Box<str>,
         #[serde(default)]
-        execution: Option<Execution>,
+        execution: Option<ToolExecution>,
     }
     #[derive(Deserialize)]
-    struct Execution {
+    struct ToolExecution {
         #[serde(default, rename = "taskSupport")]
         task_support: Option<Box<str>>,
     }
-    let Ok(page) = serde_json::from_str::<Page<'_>>(result.get()) else {
+    let Ok(page) = serde_json::from_str::<ToolsPage<'_>>(result.get()) else {
         return alloc::vec::Vec::new();
     };
     let tools = page.tools.into_iter().filter_map(|tool| {

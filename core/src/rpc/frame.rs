@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::limits::FrameLimits;
 pub use crate::rpc::long_line::LongLine;
-use crate::rpc::long_line::Taken;
+use crate::rpc::long_line::TakenMember;
 use crate::rpc::skeleton::Skeleton;
 
 /// Decoded piece of a peer's byte stream.
@@ -187,21 +187,21 @@ impl Inbox {
     ) -> Option<&'a [u8]> {
         let room = self.frame_bytes_max.saturating_sub(long.len());
         match long.take(piece, room) {
-            Taken::All => {
+            TakenMember::All => {
                 self.long = Some(long);
                 None
             }
-            Taken::Last(count) => {
+            TakenMember::Last(count) => {
                 if !long.get().is_empty() {
                     sink.long_line(*long);
                 }
                 piece.get(count..)
             }
-            Taken::TooLong => {
+            TakenMember::TooLong => {
                 self.skip(&[&long.into_bytes()], sink);
                 Some(piece)
             }
-            Taken::NotText => {
+            TakenMember::NotText => {
                 self.partial = long.into_bytes();
                 Some(piece)
             }
@@ -270,7 +270,7 @@ impl Inbox {
         }
         if self.partial.is_empty() && tail.len() >= LONG {
             let mut long = Box::new(LongLine::new(tail.len()));
-            if matches!(long.take(tail, tail.len()), Taken::All) {
+            if matches!(long.take(tail, tail.len()), TakenMember::All) {
                 self.long = Some(long);
                 return;
             }

@@ -43,7 +43,7 @@ struct Begun {
 }
 
 /// How a piece was taken.
-pub(super) enum Taken {
+pub(super) enum TakenMember {
     /// The line goes on.
     All,
     /// The line ended; so many bytes of the piece were its last, with the line end.
@@ -68,12 +68,12 @@ impl LongLine {
     }
 
     /// Takes a piece up to the end of the line, of which at most `room` bytes more may come.
-    pub(super) fn take(&mut self, piece: &[u8], room: usize) -> Taken {
+    pub(super) fn take(&mut self, piece: &[u8], room: usize) -> TakenMember {
         let offset = self.text.len() + usize::from(self.begun.count);
         let end = self.lexer.read(piece, offset);
         let part = piece.get(..end.unwrap_or(piece.len())).unwrap_or_default();
         if part.len() > room {
-            return Taken::TooLong;
+            return TakenMember::TooLong;
         }
         let (length, begun) = (self.text.len(), self.begun);
         let is_text = self.push(part);
@@ -83,13 +83,13 @@ impl LongLine {
                 if self.text.capacity() / 2 > self.text.len() {
                     self.text.shrink_to(self.text.len() + ROOM);
                 }
-                Taken::Last(end + 1)
+                TakenMember::Last(end + 1)
             }
-            None if is_text => Taken::All,
+            None if is_text => TakenMember::All,
             Some(_) | None => {
                 self.text.truncate(length);
                 self.begun = begun;
-                Taken::NotText
+                TakenMember::NotText
             }
         }
     }
@@ -336,17 +336,19 @@ mod tests {
         let mut from = 0;
         for to in cuts.iter().copied().chain([line.len()]) {
             match long.take(&line[from..to], usize::MAX) {
-                Taken::All => assert_eq!(long.len(), to),
-                Taken::NotText => {
+                TakenMember::All => assert_eq!(long.len(), to),
+                TakenMember::NotText => {
                     let bytes = long.into_bytes();
                     assert_eq!(bytes, line[..from], "a refused piece leaves nothing");
                     return None;
                 }
-                Taken::Last(_) | Taken::TooLong => panic!("neither a line end nor a limit"),
+                TakenMember::Last(_) | TakenMember::TooLong => {
+                    panic!("neither a line end nor a limit")
+                }
             }
             from = to;
         }
-        matches!(long.take(b"\nmore", 0), Taken::Last(1)).then_some(long)
+        matches!(long.take(b"\nmore", 0), TakenMember::Last(1)).then_some(long)
     }
 
     /// The parts of a response: id, result, type and `_meta`, each as text.

@@ -103,7 +103,7 @@ impl<'a> Message<'a> {
         let start = scan::space(text.as_bytes(), 0);
         let message = match text.as_bytes().get(start) {
             Some(b'[') => batch(text, start, depth_max),
-            _ => Envelope::read(text, start, depth_max, seen),
+            _ => MessageEnvelope::read(text, start, depth_max, seen),
         };
         message.unwrap_or_else(|| unreadable(text, depth_max))
     }
@@ -111,7 +111,7 @@ impl<'a> Message<'a> {
     /// Parses one message of a batch that [`Message::parse`] returned.
     #[must_use]
     pub fn parse_one(text: &'a str, seen: &'a mut Members<'a>) -> Self {
-        Envelope::read(text, 0, scan::DEPTH_MAX, seen)
+        MessageEnvelope::read(text, 0, scan::DEPTH_MAX, seen)
             .unwrap_or_else(|| unreadable(text, scan::DEPTH_MAX))
     }
 
@@ -154,7 +154,7 @@ pub(crate) const BAD_ID: &str = "the member \"id\" must be a string or an intege
 
 /// Members of an envelope.
 #[derive(Default)]
-struct Envelope<'a> {
+struct MessageEnvelope<'a> {
     jsonrpc: Option<Raw<'a>>,
     id: Option<Raw<'a>>,
     method: Option<Raw<'a>>,
@@ -231,7 +231,7 @@ impl Member {
     }
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> MessageEnvelope<'a> {
     /// Parses the message at an offset of a text, which ends with the text; `seen` receives the
     /// members of its params.
     #[inline]
@@ -322,10 +322,12 @@ impl<'a> Envelope<'a> {
     #[inline]
     fn classify(self, members: &'a Members<'a>) -> Message<'a> {
         let id = self.id.map(|raw| match self.number {
-            Some(number) => Id::Is(WireId { id: RequestId::Number(number), token: raw.get() }),
-            None => Id::read(raw),
+            Some(number) => {
+                WrittenId::Is(WireId { id: RequestId::Number(number), token: raw.get() })
+            }
+            None => WrittenId::read(raw),
         });
-        let echo = id.as_ref().and_then(Id::echo);
+        let echo = id.as_ref().and_then(WrittenId::echo);
         let invalid = |id: Option<&WireId<'a>>, message: &'static str| {
             Message::invalid(id.cloned(), code::INVALID_REQUEST, message)
         };
@@ -359,19 +361,19 @@ impl<'a> Envelope<'a> {
                     Some(_) if odd => {
                         invalid(echo, "the member \"params\" must be an object or an array")
                     }
-                    Some(Id::Is(id)) => Message::Request { id, method, params },
+                    Some(WrittenId::Is(id)) => Message::Request { id, method, params },
                     // Whether `null` is an id depends on the dialect.
-                    Some(Id::Null) => {
+                    Some(WrittenId::Null) => {
                         let id = WireId { id: RequestId::Null, token: "null" };
                         Message::Request { id, method, params }
                     }
-                    Some(Id::Refused) => invalid(None, BAD_ID),
+                    Some(WrittenId::Refused) => invalid(None, BAD_ID),
                 }
             }
             Kind::Response(outcome) => {
                 let id = match id {
-                    Some(Id::Is(id)) => Some(id.id),
-                    Some(Id::Null | Id::Refused) | None => None,
+                    Some(WrittenId::Is(id)) => Some(id.id),
+                    Some(WrittenId::Null | WrittenId::Refused) | None => None,
                 };
                 Message::Response { id, outcome }
             }
@@ -414,14 +416,14 @@ enum Kind<'a> {
 }
 
 /// The member `id` of an envelope.
-enum Id<'a> {
+enum WrittenId<'a> {
     Is(WireId<'a>),
     Null,
     /// A type that no schema allows for an id; no answer may contain it.
     Refused,
 }
 
-impl<'a> Id<'a> {
+impl<'a> WrittenId<'a> {
     fn read(raw: Raw<'a>) -> Self {
         let token = raw.get();
         match RequestId::parse(token) {

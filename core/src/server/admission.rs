@@ -7,7 +7,7 @@
 use alloc::borrow::ToOwned as _;
 
 use crate::action::AuditEvent;
-use crate::connection::{Connection, Counterpart, Ending};
+use crate::connection::{Connection, ConnectionEnd, Counterpart};
 use crate::engine::Engine;
 use crate::identity::{Identity, Rights};
 use crate::ids::ConnId;
@@ -121,7 +121,7 @@ impl Engine {
         let is_idle = |conn: ConnId, peer: &Connection| {
             peer.identity == *identity
                 && peer.is_admitted
-                && !matches!(peer.ending, Ending::Closing(_))
+                && !matches!(peer.ending, ConnectionEnd::Closing(_))
                 && self.agents.waiting_requests(&self.outbox, conn) == 0
                 && self.outgoing.has_no_calls(conn)
         };

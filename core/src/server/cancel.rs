@@ -22,11 +22,11 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::params;
 use crate::rpc::params::Params;
 use crate::rpc::send_queue::Handle;
-use crate::server::suspended_calls::Waiting;
+use crate::server::suspended_calls::SuspendedWork;
 use crate::tasks::audit_events::note_job_cancelled;
 use crate::tasks::durable::RecordKey;
 use crate::tasks::task::Task;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 
 impl Engine {
     pub(crate) fn on_cancelled(&mut self, conn: ConnId, params: Option<&Params<'_>>) {
@@ -40,7 +40,7 @@ impl Engine {
         // CAN-05 holds for sessions: elsewhere this is the only cancel without a handle (MOD-04).
         let creates_task = |reply: &Reply, work: &Work| {
             // CAN-04
-            matches!(work, Work::Upstream(Awaited::Initialize))
+            matches!(work, Work::Upstream(AwaitedAnswer::Initialize))
                 || matches!(work, Work::Task(_, TaskView::Handle))
                     && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
         };
@@ -144,8 +144,8 @@ impl Engine {
             stopped |= match handle {
                 Handle::Task(key) => self.stop_unnamed_task(conn, key, by.reason.clone()),
                 Handle::Call(state) => match self.suspended.unsuspend(&mut self.timers, state) {
-                    Some(Waiting::Job(id)) => self.stop_unnamed_call(conn, id, by),
-                    Some(Waiting::Outcome(_)) | None => false,
+                    Some(SuspendedWork::Job(id)) => self.stop_unnamed_call(conn, id, by),
+                    Some(SuspendedWork::Outcome(_)) | None => false,
                 },
             };
         }

@@ -25,7 +25,7 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
-use crate::server::keyed_calls::{Keyed, KeyedCalls, Progress, Wish};
+use crate::server::keyed_calls::{CallContent, Keyed, KeyedCalls, Progress};
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
 
@@ -35,7 +35,7 @@ const KEY_BYTES_MAX: usize = 128;
 /// A request with a key, and the content of its call.
 pub(crate) struct Request {
     pub(crate) key: Box<str>,
-    pub(crate) wish: Wish,
+    pub(crate) wish: CallContent,
 }
 
 /// Reads the key of a request.

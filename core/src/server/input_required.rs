@@ -21,7 +21,7 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::rpc::send_queue::Handle;
 use crate::server::inputs::{self, OpenQuestions};
-use crate::server::suspended_calls::{SuspendedCall, Waiting};
+use crate::server::suspended_calls::{SuspendedCall, SuspendedWork};
 
 /// Content of a retry, without its tool.
 pub(crate) struct Retry<'a> {
@@ -99,7 +99,7 @@ impl Engine {
         let mut requests = Vec::new();
         inputs::write(&mut Writer::new(&mut requests), job, &job.terms.peer());
         let (owner, tool, conn) = (job.owner.clone(), job.tool.name.clone(), job.conn);
-        let mut call = SuspendedCall { owner, tool, timer: None, work: Waiting::Job(id) };
+        let mut call = SuspendedCall { owner, tool, timer: None, work: SuspendedWork::Job(id) };
         let at = self.now.at + self.settings.limits.parked_for;
         self.timers.arm(&mut call.timer, Timer::Suspended(state), at);
         self.suspended.suspend(state, call);
@@ -134,8 +134,8 @@ impl Engine {
             return self.outbox.fail(reply, &ErrorObject::invalid_params(message));
         };
         let open = match self.suspended.get(state).map(|call| &call.work) {
-            Some(Waiting::Job(id)) => self.jobs.open_questions(Some(*id)),
-            Some(Waiting::Outcome(_)) | None => OpenQuestions::new(),
+            Some(SuspendedWork::Job(id)) => self.jobs.open_questions(Some(*id)),
+            Some(SuspendedWork::Outcome(_)) | None => OpenQuestions::new(),
         };
         let responses = match inputs::read(retry.responses, &open) {
             Ok(responses) => responses,
@@ -146,10 +146,10 @@ impl Engine {
         }
         match self.suspended.unsuspend(&mut self.timers, state) {
             None => self.outbox.forget(reply),
-            Some(Waiting::Outcome(outcome)) => {
+            Some(SuspendedWork::Outcome(outcome)) => {
                 self.upstreams.answer_with(&mut self.outbox, reply, outcome);
             }
-            Some(Waiting::Job(id)) => {
+            Some(SuspendedWork::Job(id)) => {
                 self.resume(id, reply, claim, retry.progress_token);
                 self.calls().take_responses(id, &responses);
             }
@@ -183,7 +183,7 @@ impl Engine {
     /// The time for the input is over.
     pub(crate) fn on_suspended_timer(&mut self, state: RequestState) {
         self.suspended.note_due(state);
-        if let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state) {
+        if let Some(SuspendedWork::Job(id)) = self.suspended.unsuspend(&mut self.timers, state) {
             self.job_machine().release_job_claim(id, StopReason::Unanswered);
         }
     }
@@ -192,7 +192,8 @@ impl Engine {
     pub(crate) fn unsuspend_lost(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             if let Handle::Call(state) = handle
-                && let Some(Waiting::Job(id)) = self.suspended.unsuspend(&mut self.timers, state)
+                && let Some(SuspendedWork::Job(id)) =
+                    self.suspended.unsuspend(&mut self.timers, state)
             {
                 self.job_machine().release_job_claim(id, StopReason::Disconnected);
             }
@@ -208,8 +209,8 @@ pub(crate) fn check(engine: &Engine) {
     for (state, call) in engine.suspended.iter() {
         assert!(call.timer.is_some(), "{state:?} waits for ever (MOD-07)");
         match &call.work {
-            Waiting::Outcome(_) => {}
-            Waiting::Job(id) => {
+            SuspendedWork::Outcome(_) => {}
+            SuspendedWork::Job(id) => {
                 let job = engine.jobs.get(*id).expect("a suspended call has a job");
                 assert_eq!(*job.purpose(), Purpose::Retry(state));
                 assert_eq!(job.owner, call.owner, "who asked may come back (TSK-39)");
@@ -220,7 +221,7 @@ pub(crate) fn check(engine: &Engine) {
         if let Purpose::Retry(state) = job.purpose() {
             let call = engine.suspended.get(*state);
             let waits =
-                call.is_some_and(|call| matches!(call.work, Waiting::Job(job) if job == *id));
+                call.is_some_and(|call| matches!(call.work, SuspendedWork::Job(job) if job == *id));
             assert!(waits, "{id} waits for a retry nobody can make");
             assert!(job.progress.token.is_none(), "{id} has nobody to tell of its progress");
         }

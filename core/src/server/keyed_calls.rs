@@ -18,7 +18,7 @@ pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
 
 /// The content of a call: the same key must not mean another call.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct CallContent {
     pub(crate) tool: Arc<str>,
     /// JSON text of an object.
     pub(crate) arguments: Json,
@@ -27,7 +27,7 @@ pub(crate) struct Wish {
     pub(crate) claims: bool,
 }
 
-impl Wish {
+impl CallContent {
     /// Whether both ask for the same; members may be in another order.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.tool == other.tool
@@ -89,7 +89,7 @@ impl Progress {
 pub(crate) struct Keyed {
     pub(crate) owner: Identity,
     pub(crate) key: Box<str>,
-    pub(crate) wish: Wish,
+    pub(crate) wish: CallContent,
     pub(crate) progress: Progress,
     /// Time when its outcome is forgotten.
     pub(crate) timer: Option<Armed>,

@@ -11,12 +11,12 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::Reply;
 use crate::protocol::request_meta;
 use crate::protocol::revision::Results;
-use crate::provider::{OfferKind, Variables};
+use crate::provider::{OfferKind, UriVariables};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::progress_token;
 use crate::server::input_required::Retry;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::list::{LISTS, declares};
 use crate::upstream::rewrite::{member, quoted, text_member};
 use crate::upstream::server::Share;
@@ -53,7 +53,7 @@ impl Engine {
         if let Some(at) = LISTS.iter().position(|list| list.method == method) {
             let cursor = params::find(params, ["cursor"]);
             match cursor {
-                Ok([None]) => self.gateway().await_upstreams(reply, Awaited::List(at)),
+                Ok([None]) => self.gateway().await_upstreams(reply, AwaitedAnswer::List(at)),
                 Ok([Some(_)]) => {
                     let message = format!("unknown cursor: {method} has one page");
                     self.outbox.fail(reply, &ErrorObject::invalid_params(message));
@@ -264,7 +264,7 @@ impl Engine {
 }
 
 /// Arguments of the work behind a resource.
-fn written(uri: &str, variables: &Variables<'_, '_>) -> String {
+fn written(uri: &str, variables: &UriVariables<'_, '_>) -> String {
     let mut bytes = Vec::new();
     let mut json = Writer::new(&mut bytes);
     json.raw("{").member("uri", uri).raw(",\"variables\":{");

@@ -14,7 +14,7 @@ use crate::policy::access::Item;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::request_meta;
 use crate::protocol::revision::{Dialect, Methods, Results, TaskRules};
-use crate::protocol::role::{Declared, Offer, Side};
+use crate::protocol::role::{Declared, OfferedMethod, Side};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::{affordable, as_claimed, keep_description};
@@ -170,9 +170,9 @@ impl Engine {
             (_, Phase::Ready) => {
                 match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
                     (Some(about), _) => self.task_machine().about_tasks(reply, about, params),
-                    (None, Offer::Undeclared) => self.outbox.unknown_method(reply, method),
-                    (None, Offer::Plain) => self.call_service(reply, method, params, false),
-                    (None, Offer::Tasks) => self.call_service(reply, method, params, core),
+                    (None, OfferedMethod::Undeclared) => self.outbox.unknown_method(reply, method),
+                    (None, OfferedMethod::Plain) => self.call_service(reply, method, params, false),
+                    (None, OfferedMethod::Tasks) => self.call_service(reply, method, params, core),
                 }
             }
         }

@@ -16,7 +16,7 @@ use crate::protocol::revision;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::held_bytes::keep_description;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::questions::passed_capabilities;
 use crate::upstream::rewrite::member;
 
@@ -67,7 +67,7 @@ impl Engine {
             "server/discover"
                 if self.upstreams.shown_through(&self.outbox, reply.conn).is_some() =>
             {
-                self.gateway().await_upstreams(reply, Awaited::Discover);
+                self.gateway().await_upstreams(reply, AwaitedAnswer::Discover);
             }
             "server/discover" => self.discover(reply),
             "tools/list" if self.upstreams.is_empty() => self.list_tools(reply, params),

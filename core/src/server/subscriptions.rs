@@ -15,7 +15,7 @@ use serde::de::{Deserializer as _, SeqAccess, Visitor};
 
 use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Ending, Phase};
+use crate::connection::{Connection, ConnectionEnd, Phase};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::raw::{Found, Raw};
@@ -34,7 +34,7 @@ use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::news::TaskNews;
 use crate::tasks::task::Task;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 
 /// When to look again whether a full send queue was sent.
 const SOON: Duration = Duration::from_millis(10);
@@ -141,7 +141,7 @@ impl Engine {
         if !names_resources || self.upstreams.is_empty() {
             return Some(reply);
         }
-        let awaited = Awaited::Listen(params.into());
+        let awaited = AwaitedAnswer::Listen(params.into());
         self.gateway().wake_upstreams(reply.conn);
         if !self.upstreams.is_waiting(&self.outbox, reply.conn, &awaited) {
             return Some(reply);
@@ -218,7 +218,7 @@ impl Engine {
             self.gateway().watch_listened(conn, &id, &uris);
         }
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        if matches!(connection.ending, Ending::Finished(_)) {
+        if matches!(connection.ending, ConnectionEnd::Finished(_)) {
             self.end_subscriptions(conn);
             self.outbox.close_if_finished(conn);
         }

@@ -59,7 +59,7 @@ impl SuspendedCalls {
     /// The job of a call has ended: its outcome waits for the retry in its place.
     pub(crate) fn keep_outcome(&mut self, state: RequestState, outcome: TaskOutcome) {
         if let Some(call) = self.calls.get_mut(&state) {
-            call.work = Waiting::Outcome(outcome);
+            call.work = SuspendedWork::Outcome(outcome);
         }
     }
 
@@ -68,7 +68,7 @@ impl SuspendedCalls {
         &mut self,
         timers: &mut TimerQueue,
         state: RequestState,
-    ) -> Option<Waiting> {
+    ) -> Option<SuspendedWork> {
         let mut call = self.calls.remove(&state)?;
         timers.disarm(&mut call.timer, Timer::Suspended(state));
         Some(call.work)
@@ -111,12 +111,12 @@ pub(crate) struct SuspendedCall {
     pub(crate) owner: Identity,
     pub(crate) tool: Arc<str>,
     pub(crate) timer: Option<Armed>,
-    pub(crate) work: Waiting,
+    pub(crate) work: SuspendedWork,
 }
 
 /// State that a retry finds.
 #[derive(Debug)]
-pub(crate) enum Waiting {
+pub(crate) enum SuspendedWork {
     /// The job, which may still want to know something.
     Job(JobId),
     /// Its outcome.

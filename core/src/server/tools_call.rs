@@ -24,7 +24,7 @@ use crate::rpc::params::{self, Params};
 use crate::server::call_params::{CallParams, progress_token, trace_of};
 use crate::server::idempotency::{Request, read_key};
 use crate::server::input_required::Retry;
-use crate::server::keyed_calls::Wish;
+use crate::server::keyed_calls::CallContent;
 use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
@@ -251,7 +251,7 @@ impl Engine {
     fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
         let request = Request {
             key,
-            wish: Wish {
+            wish: CallContent {
                 tool: admitted.tool.name.clone(),
                 arguments: admitted.arguments.clone(),
                 as_task: admitted.task.is_some(),

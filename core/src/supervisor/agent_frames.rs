@@ -11,13 +11,13 @@ use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
 use crate::rpc::params::Params;
 use crate::supervisor::choices::{Choice, Choices};
-use crate::supervisor::effect::Effect;
+use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::piece_kind::PieceKind;
-use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
-use crate::supervisor::stop::{Form, StopInput};
-use crate::supervisor::supervision::{Agent, Asked, Preparation, Supervision};
+use crate::supervisor::reading::{FrameHead, is_cancel, named_request, read, session_of};
+use crate::supervisor::stop::{CancelForm, StopInput};
+use crate::supervisor::supervision::{Agent, AskedRequest, Preparation, Supervision};
 use crate::supervisor::texts;
-use crate::supervisor::work::{Id, Work};
+use crate::supervisor::work::{Work, WorkId};
 use crate::time::Instant;
 use crate::upstream::rewrite::{member, text_member};
 
@@ -33,27 +33,27 @@ impl Supervision {
         }
         let mut members = Members::default();
         match read(frame, &mut members) {
-            Frame::Request { id, token, params, .. } => {
-                self.on_agent_request(now, frame, &Id::new(&id, token), params);
+            FrameHead::Request { id, token, params, .. } => {
+                self.on_agent_request(now, frame, &WorkId::new(&id, token), params);
             }
-            Frame::Notification { method, params } if is_cancel(&method) => {
+            FrameHead::Notification { method, params } if is_cancel(&method) => {
                 self.on_agent_cancel(frame, &method, named_request(params));
             }
-            Frame::Notification { method, params } => {
+            FrameHead::Notification { method, params } => {
                 let session = session_of(params);
                 if method == "session/update" && !self.on_update(now, session.as_deref(), params) {
                     return;
                 }
-                self.out.push(Effect::ForwardToClient);
+                self.out.push(SupervisionEffect::ForwardToClient);
             }
-            Frame::Response { id: Some(id), outcome } => {
+            FrameHead::Response { id: Some(id), outcome } => {
                 self.on_agent_answer(now, frame, &id, outcome);
             }
             // An error without an id answers a frame that the agent could not read.
-            Frame::Response { id: None, .. } | Frame::Other => {
-                self.out.push(Effect::ForwardToClient);
+            FrameHead::Response { id: None, .. } | FrameHead::Other => {
+                self.out.push(SupervisionEffect::ForwardToClient);
             }
-            Frame::NotJson => *self.counts.entry("skipped").or_default() += 1,
+            FrameHead::NotJson => *self.counts.entry("skipped").or_default() += 1,
         }
     }
 
@@ -62,13 +62,13 @@ impl Supervision {
         &mut self,
         now: Instant,
         frame: &[u8],
-        id: &Id,
+        id: &WorkId,
         params: Option<Params<'_>>,
     ) {
         let session = session_of(params);
         if self.sessions.is_muted(session.as_deref()) || self.agent == Agent::Ending {
             let error = texts::cancelled(crate::reason::StopReason::Requested, None);
-            return self.out.push(Effect::ToAgent(texts::error(&id.token, &error)));
+            return self.out.push(SupervisionEffect::ToAgent(texts::error(&id.token, &error)));
         }
         let max = self.terms.works_max;
         if self.asked.len() >= max {
@@ -76,7 +76,7 @@ impl Supervision {
                 "limit reached: inflight_per_connection = {max} requests wait for the client"
             );
             let error = limit_error("inflight_per_connection", max, message);
-            return self.out.push(Effect::ToAgent(texts::error(&id.token, &error)));
+            return self.out.push(SupervisionEffect::ToAgent(texts::error(&id.token, &error)));
         }
         self.show_work(now, session.as_deref());
         let taken = |id: &RequestId| {
@@ -85,13 +85,13 @@ impl Supervision {
         // An id that an earlier agent has used must not get the answer meant for that one.
         let at_client = if taken(&id.id) { self.own_id() } else { id.clone() };
         let effect = match at_client == *id {
-            true => Effect::ForwardToClient,
+            true => SupervisionEffect::ForwardToClient,
             false => {
                 let old = texts::token_of(frame, "id").unwrap_or_default();
-                Effect::ToClient(texts::with_id(frame, old, &at_client.token))
+                SupervisionEffect::ToClient(texts::with_id(frame, old, &at_client.token))
             }
         };
-        self.asked.push(Asked { id: id.clone(), at_client, session });
+        self.asked.push(AskedRequest { id: id.clone(), at_client, session });
         self.out.push(effect);
     }
 
@@ -104,11 +104,11 @@ impl Supervision {
             AcpForm::Proposed => method == "$/cancelRequest",
         };
         let effect = match is_spelled && asked.id == asked.at_client {
-            true => Effect::ForwardToClient,
+            true => SupervisionEffect::ForwardToClient,
             false => {
                 let form = self.abilities.client_form;
                 let _ = frame;
-                Effect::ToClient(texts::cancel_request(form, &asked.at_client.token))
+                SupervisionEffect::ToClient(texts::cancel_request(form, &asked.at_client.token))
             }
         };
         self.out.push(effect);
@@ -217,7 +217,9 @@ impl Supervision {
         }
         // A prompt that waits here was not inserted.
         for id in self.held.take_prompts(&session).into_iter().filter_map(|held| held.id) {
-            self.out.push(Effect::ToClient(self.cancelled_prompt(&id.token, Form::Request)));
+            self.out.push(SupervisionEffect::ToClient(
+                self.cancelled_prompt(&id.token, CancelForm::Request),
+            ));
         }
         self.works.iter().position(|work| work.number == number).unwrap_or(at)
     }
@@ -244,9 +246,9 @@ impl Supervision {
         self.out.push(match &self.works[at].id {
             Some(own) if exact.is_none() => {
                 let old = texts::token_of(frame, "id").unwrap_or_default();
-                Effect::ToClient(texts::with_id(frame, old, &own.token))
+                SupervisionEffect::ToClient(texts::with_id(frame, old, &own.token))
             }
-            Some(_) | None => Effect::ForwardToClient,
+            Some(_) | None => SupervisionEffect::ForwardToClient,
         });
         self.note_answer(now);
         let runs = {
@@ -339,7 +341,7 @@ impl Supervision {
     }
 
     /// An id for a request of the supervisor, or for one of the agent whose id is taken.
-    pub(super) fn own_id(&mut self) -> Id {
+    pub(super) fn own_id(&mut self) -> WorkId {
         loop {
             self.last_own += 1;
             let token = alloc::format!("\"ceased-{}\"", self.last_own);
@@ -348,7 +350,7 @@ impl Supervision {
                 || self.stale.contains(&id)
                 || self.asked.iter().any(|asked| asked.at_client.id == id || asked.id.id == id);
             if !is_taken {
-                return Id { id, token: token.into() };
+                return WorkId { id, token: token.into() };
             }
         }
     }

@@ -9,10 +9,10 @@ use crate::ids::ConnId;
 use crate::outbox::requests::Reply;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Params};
-use crate::supervisor::machine::Supervisor;
+use crate::supervisor::machine::Supervisions;
 use crate::upstream::server::UpstreamServer;
 
-impl Supervisor<'_> {
+impl Supervisions<'_> {
     /// Puts the named agent behind a connection, before its handshake. Everything after the answer
     /// passes to the agent, which starts with the first request.
     pub(crate) fn attach_agent(&mut self, reply: Reply, params: Option<&Params<'_>>) {

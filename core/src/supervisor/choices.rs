@@ -10,14 +10,14 @@ use crate::upstream::rewrite::{elements, member, quoted, text_member, text_of};
 
 /// A thing that can be chosen in a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Topic {
+pub(super) enum ChoiceTopic {
     Mode,
     Model,
     /// A configuration option, by its id.
     Option(Box<str>),
 }
 
-impl Topic {
+impl ChoiceTopic {
     /// Method that chooses it, and the member of the params that has the value.
     const fn request(&self) -> (&'static str, &'static str) {
         match self {
@@ -31,7 +31,7 @@ impl Topic {
 /// One thing that can be chosen, with its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Choice {
-    pub(super) topic: Topic,
+    pub(super) topic: ChoiceTopic,
     /// JSON text; a string in its one spelling.
     pub(super) value: Box<str>,
     /// Params of the request of the client that chose it.
@@ -46,16 +46,16 @@ impl Choice {
     /// The choice of a request of the client.
     pub(super) fn of_request(method: &str, params: &str) -> Option<Self> {
         let topic = match method {
-            "session/set_mode" => Topic::Mode,
-            "session/set_model" => Topic::Model,
-            "session/set_config_option" => Topic::Option(text_member(params, "configId")?),
+            "session/set_mode" => ChoiceTopic::Mode,
+            "session/set_model" => ChoiceTopic::Model,
+            "session/set_config_option" => ChoiceTopic::Option(text_member(params, "configId")?),
             _ => return None,
         };
         let value = member(params, topic.request().1)?;
         Some(Self { params: Some(params.into()), ..Self::told(topic, value, true) })
     }
 
-    fn told(topic: Topic, value: &str, is_chosen: bool) -> Self {
+    fn told(topic: ChoiceTopic, value: &str, is_chosen: bool) -> Self {
         let value = text_of(value).map_or_else(|| value.into(), |text| quoted(&text).into());
         Self { topic, value, params: None, kind: None, is_chosen }
     }
@@ -65,7 +65,7 @@ impl Choice {
         let id = text_member(option, "id").or_else(|| text_member(option, "configId"))?;
         let value = member(option, "currentValue")?;
         let kind = text_member(option, "type");
-        Some(Self { kind, ..Self::told(Topic::Option(id), value, false) })
+        Some(Self { kind, ..Self::told(ChoiceTopic::Option(id), value, false) })
     }
 
     /// Method and params of the request that chooses it again.
@@ -75,12 +75,12 @@ impl Choice {
             return (method, params.clone());
         }
         let (id, kind) = match (&self.topic, self.kind.as_deref()) {
-            (Topic::Mode | Topic::Model, _) => (None, None),
+            (ChoiceTopic::Mode | ChoiceTopic::Model, _) => (None, None),
             // Version 1 has no type beside the value of a list; version 2 has this one.
-            (Topic::Option(id), Some("select") | None) => {
+            (ChoiceTopic::Option(id), Some("select") | None) => {
                 (Some(id), (version >= 2).then_some("id"))
             }
-            (Topic::Option(id), kind) => (Some(id), kind),
+            (ChoiceTopic::Option(id), kind) => (Some(id), kind),
         };
         (method, texts::choosing(session, id.map(|id| &**id), kind, name, &self.value))
     }
@@ -88,16 +88,16 @@ impl Choice {
     /// Its topic and value, for an error.
     pub(super) fn name(&self) -> String {
         match &self.topic {
-            Topic::Mode => alloc::format!("mode {}", self.value),
-            Topic::Model => alloc::format!("model {}", self.value),
-            Topic::Option(id) => alloc::format!("option {id:?} = {}", self.value),
+            ChoiceTopic::Mode => alloc::format!("mode {}", self.value),
+            ChoiceTopic::Model => alloc::format!("model {}", self.value),
+            ChoiceTopic::Option(id) => alloc::format!("option {id:?} = {}", self.value),
         }
     }
 
     fn bytes(&self) -> usize {
         let id = match &self.topic {
-            Topic::Mode | Topic::Model => 0,
-            Topic::Option(id) => id.len(),
+            ChoiceTopic::Mode | ChoiceTopic::Model => 0,
+            ChoiceTopic::Option(id) => id.len(),
         };
         let of = |text: &Option<Box<str>>| text.as_ref().map_or(0, |text| text.len());
         size_of::<Self>() + id + self.value.len() + of(&self.params) + of(&self.kind)
@@ -119,7 +119,7 @@ impl Choices {
     }
 
     /// The value of a topic.
-    pub(super) fn value(&self, topic: &Topic) -> Option<&str> {
+    pub(super) fn value(&self, topic: &ChoiceTopic) -> Option<&str> {
         self.all.iter().find(|choice| choice.topic == *topic).map(|choice| &*choice.value)
     }
 
@@ -130,7 +130,7 @@ impl Choices {
 
     /// The session is new in its agent.
     pub(super) fn begin(&mut self) {
-        self.first_mode = self.value(&Topic::Mode).map(Into::into);
+        self.first_mode = self.value(&ChoiceTopic::Mode).map(Into::into);
     }
 
     /// The choices that a fresh agent is asked for, in the order of their latest change: those that
@@ -148,7 +148,7 @@ impl Choices {
     /// Whether options of the other differ from those here.
     pub(super) fn differs_in_options(&self, other: &Self) -> bool {
         let options = |of: &Self| -> Vec<Choice> {
-            let is_option = |choice: &&Choice| matches!(choice.topic, Topic::Option(_));
+            let is_option = |choice: &&Choice| matches!(choice.topic, ChoiceTopic::Option(_));
             of.all.iter().filter(is_option).cloned().collect()
         };
         let (here, there) = (options(self), options(other));
@@ -166,13 +166,13 @@ impl Choices {
         self.all.push(choice);
     }
 
-    pub(super) fn forget(&mut self, topic: &Topic) {
+    pub(super) fn forget(&mut self, topic: &ChoiceTopic) {
         self.all.retain(|choice| choice.topic != *topic);
     }
 
     /// The agent tells the mode, as a JSON text.
     pub(super) fn note_mode(&mut self, mode: &str) {
-        self.note(Choice::told(Topic::Mode, mode, true));
+        self.note(Choice::told(ChoiceTopic::Mode, mode, true));
     }
 
     /// The agent tells all of its options. One that differs from before was chosen since.
@@ -182,8 +182,8 @@ impl Choices {
         }
         let told: Vec<Choice> = elements(list).into_iter().filter_map(Choice::of_option).collect();
         self.all.retain(|known| match known.topic {
-            Topic::Mode | Topic::Model => true,
-            Topic::Option(_) => told.iter().any(|choice| choice.topic == known.topic),
+            ChoiceTopic::Mode | ChoiceTopic::Model => true,
+            ChoiceTopic::Option(_) => told.iter().any(|choice| choice.topic == known.topic),
         });
         for choice in told {
             let is_chosen = self.value(&choice.topic).is_some();
@@ -195,12 +195,12 @@ impl Choices {
     pub(super) fn note_opened(&mut self, result: &str) {
         let inner = |of, name| member(result, of).and_then(|it| member(it, name));
         if let Some(mode) = inner("modes", "currentModeId") {
-            self.forget(&Topic::Mode);
-            self.note(Choice::told(Topic::Mode, mode, false));
+            self.forget(&ChoiceTopic::Mode);
+            self.note(Choice::told(ChoiceTopic::Mode, mode, false));
         }
         if let Some(model) = inner("models", "currentModelId") {
-            self.forget(&Topic::Model);
-            self.note(Choice::told(Topic::Model, model, false));
+            self.forget(&ChoiceTopic::Model);
+            self.note(Choice::told(ChoiceTopic::Model, model, false));
         }
         if let Some(list) = member(result, "configOptions") {
             self.note_options(list);

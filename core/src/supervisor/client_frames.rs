@@ -10,19 +10,19 @@ use crate::rpc::error::limit_error;
 use crate::rpc::message::Members;
 use crate::rpc::params::{self, Params};
 use crate::supervisor::choices::Choices;
-use crate::supervisor::effect::Effect;
+use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::held::Held;
 use crate::supervisor::piece_kind::PieceKind;
-use crate::supervisor::reading::{Frame, is_cancel, named_request, read, session_of};
-use crate::supervisor::stop::{Form, Stop};
-use crate::supervisor::supervision::{Agent, Asked, Crossing, Supervision};
+use crate::supervisor::reading::{FrameHead, is_cancel, named_request, read, session_of};
+use crate::supervisor::stop::{CancelForm, TurnStop};
+use crate::supervisor::supervision::{Agent, AskedRequest, Crossing, Supervision};
 use crate::supervisor::texts;
-use crate::supervisor::work::{Id, Work};
+use crate::supervisor::work::{Work, WorkId};
 use crate::time::Instant;
 
 /// Where a frame goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     /// To the agent.
     Pass,
     /// It waits.
@@ -39,12 +39,12 @@ impl Supervision {
         self.flush_crossing(now);
         let mut members = Members::default();
         match read(frame, &mut members) {
-            Frame::Request { id, token, method, params } => {
+            FrameHead::Request { id, token, method, params } => {
                 let held = Held {
                     frame: Vec::new(),
                     job: None,
                     since: now,
-                    id: Some(Id::new(&id, token)),
+                    id: Some(WorkId::new(&id, token)),
                     method: method.as_ref().into(),
                     session: session_of(params),
                 };
@@ -54,36 +54,36 @@ impl Supervision {
                         "limit reached: inflight_per_connection = {max} requests wait for the agent"
                     );
                     let error = limit_error("inflight_per_connection", max, message);
-                    return self.out.push(Effect::ToClient(texts::error(token, &error)));
+                    return self.out.push(SupervisionEffect::ToClient(texts::error(token, &error)));
                 }
                 match self.way_of(&held, false) {
-                    Way::Pass => {
+                    Direction::Pass => {
                         self.begin_work(now, held, params);
-                        self.out.push(Effect::ForwardToAgent);
+                        self.out.push(SupervisionEffect::ForwardToAgent);
                     }
-                    Way::Refuse => {
+                    Direction::Refuse => {
                         let session = held.session.clone().unwrap_or_default();
                         self.refuse_untold(&held, &session);
                     }
-                    Way::Hold | Way::Reopen => {
+                    Direction::Hold | Direction::Reopen => {
                         self.hold(Held { frame: frame.to_vec(), ..held });
                         self.start();
                         self.release(now);
                     }
                 }
             }
-            Frame::Notification { method, params } if method == "session/cancel" => {
+            FrameHead::Notification { method, params } if method == "session/cancel" => {
                 self.on_session_cancel(now, frame, session_of(params));
             }
-            Frame::Notification { method, params } if is_cancel(&method) => {
+            FrameHead::Notification { method, params } if is_cancel(&method) => {
                 self.on_request_cancel(frame, &method, named_request(params));
             }
-            Frame::Notification { method, params } => {
+            FrameHead::Notification { method, params } => {
                 let (method, session) = (method.as_ref().into(), session_of(params));
                 self.pass_or_hold(now, frame, method, session);
             }
-            Frame::Response { id: Some(id), .. } => self.on_client_answer(now, frame, &id),
-            Frame::Response { id: None, .. } | Frame::Other | Frame::NotJson => {
+            FrameHead::Response { id: Some(id), .. } => self.on_client_answer(now, frame, &id),
+            FrameHead::Response { id: None, .. } | FrameHead::Other | FrameHead::NotJson => {
                 self.pass_or_hold(now, frame, "".into(), None);
             }
         }
@@ -104,7 +104,7 @@ impl Supervision {
             Agent::Off | Agent::Starting | Agent::Preparing { .. } | Agent::Ending => false,
         };
         if passes {
-            self.out.push(Effect::ForwardToAgent);
+            self.out.push(SupervisionEffect::ForwardToAgent);
         } else {
             let (frame, since) = (frame.to_vec(), now);
             self.hold(Held { frame, job: None, since, id: None, method, session });
@@ -112,8 +112,8 @@ impl Supervision {
     }
 
     /// Where a request goes. `is_behind`: a frame of its session waits before it.
-    fn way_of(&self, held: &Held, is_behind: bool) -> Way {
-        let ends = |work: &Work| work.stop.as_ref().is_some_and(Stop::ends_strays);
+    fn way_of(&self, held: &Held, is_behind: bool) -> Direction {
+        let ends = |work: &Work| work.stop.as_ref().is_some_and(TurnStop::ends_strays);
         // A cancel is for the process that runs, and so is the end of a session in it.
         let is_for_process =
             PieceKind::of_cancel(&held.method).is_some() || &*held.method == "session/close";
@@ -121,32 +121,32 @@ impl Supervision {
             && self.abilities.version >= 2
             && matches!(self.agent, Agent::Live | Agent::Draining(_))
         {
-            return Way::Pass;
+            return Direction::Pass;
         }
         // Processes of a new request could not be told from those that are being ended.
         let ends_strays = !self.freed.is_empty() || self.works.iter().any(ends);
         if self.agent != Agent::Live || is_behind || ends_strays {
-            return Way::Hold;
+            return Direction::Hold;
         }
         let session = held.session.as_deref();
         let waits = |before: &Held| before.session.as_deref() == session || session.is_none();
         if held.frame.is_empty() && self.held.frames.iter().any(waits) {
-            return Way::Hold;
+            return Direction::Hold;
         }
-        let Some(session) = session else { return Way::Pass };
+        let Some(session) = session else { return Direction::Pass };
         // SUP-04: a prompt waits for the end of the cancelled turn before it.
         let is_stopping = |work: &Work| work.is_of(session) && work.stop.is_some();
         if held.is_prompt() && self.works.iter().any(is_stopping) {
-            return Way::Hold;
+            return Direction::Hold;
         }
         let reopens = !matches!(
             &*held.method,
             "session/load" | "session/resume" | "session/close" | "session/delete"
         );
         match self.sessions.get(session) {
-            Some(known) if reopens && known.opened_in != self.process => Way::Reopen,
-            Some(known) if held.is_prompt() && known.untold.is_some() => Way::Refuse,
-            Some(_) | None => Way::Pass,
+            Some(known) if reopens && known.opened_in != self.process => Direction::Reopen,
+            Some(known) if held.is_prompt() && known.untold.is_some() => Direction::Refuse,
+            Some(_) | None => Direction::Pass,
         }
     }
 
@@ -161,7 +161,7 @@ impl Supervision {
         if let Err(Held { id: Some(id), .. }) = refused {
             let message = alloc::format!("limit reached: {limit} = {max} wait for the agent");
             let error = limit_error(limit, max, message);
-            self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
+            self.out.push(SupervisionEffect::ToClient(texts::error(&id.token, &error)));
         }
     }
 
@@ -174,27 +174,27 @@ impl Supervision {
             }
             let is_behind = held.session.as_ref().is_some_and(|it| behind.contains(it));
             let way = match (&held.id, is_behind) {
-                (None, false) => Way::Pass,
-                (None, true) => Way::Hold,
+                (None, false) => Direction::Pass,
+                (None, true) => Direction::Hold,
                 (Some(_), _) => self.way_of(held, is_behind),
             };
             match way {
-                Way::Pass => {
+                Direction::Pass => {
                     let Some(held) = self.held.remove(at) else { return };
                     self.send_held(now, held);
                 }
-                Way::Hold => {
+                Direction::Hold => {
                     behind.extend(held.session.clone());
                     at += 1;
                 }
-                Way::Reopen => {
+                Direction::Reopen => {
                     let session = held.session.clone().unwrap_or_default();
                     if !self.reopen(now, &session) {
                         let Some(held) = self.held.remove(at) else { return };
                         self.refuse_lost(&held, &session);
                     }
                 }
-                Way::Refuse => {
+                Direction::Refuse => {
                     let Some(held) = self.held.remove(at) else { return };
                     let session = held.session.clone().unwrap_or_default();
                     self.refuse_untold(&held, &session);
@@ -207,11 +207,11 @@ impl Supervision {
         let frame = core::mem::take(&mut held.frame);
         if held.id.is_some() {
             let mut members = Members::default();
-            if let Frame::Request { params, .. } = read(&frame, &mut members) {
+            if let FrameHead::Request { params, .. } = read(&frame, &mut members) {
                 self.begin_work(now, held, params);
             }
         }
-        self.out.push(Effect::ToAgent(frame));
+        self.out.push(SupervisionEffect::ToAgent(frame));
     }
 
     /// Notes a request that the agent gets now.
@@ -280,14 +280,14 @@ impl Supervision {
         for held in self.held.take_prompts(&session) {
             let Some(id) = held.id else { continue };
             self.note_cancel(Some(id.id), held.method, "session/cancel");
-            let answer = self.cancelled_prompt(&id.token, Form::Session);
-            self.out.push(Effect::ToClient(answer));
+            let answer = self.cancelled_prompt(&id.token, CancelForm::Session);
+            self.out.push(SupervisionEffect::ToClient(answer));
         }
         let live = self.works.iter().filter(|work| work.is_turn() && work.is_of(&session));
         let works: Vec<u64> = live.map(|work| work.number).collect();
         if !works.is_empty() {
             let frame = frame.to_vec();
-            self.crossing.push(Crossing { frame, works, form: Form::Session, cancel: None });
+            self.crossing.push(Crossing { frame, works, form: CancelForm::Session, cancel: None });
         }
     }
 
@@ -297,7 +297,7 @@ impl Supervision {
             let Some(of) = held.id else { return };
             self.note_cancel(Some(of.id), held.method, "$/cancel_request");
             let error = texts::cancelled(crate::reason::StopReason::Requested, None);
-            return self.out.push(Effect::ToClient(texts::error(&of.token, &error)));
+            return self.out.push(SupervisionEffect::ToClient(texts::error(&of.token, &error)));
         }
         let is_it = |work: &&Work| work.id.as_ref().is_some_and(|of| of.id == id);
         // ACP-04: `initialize` cannot be cancelled. ACP-08: nor can an answered request.
@@ -315,21 +315,25 @@ impl Supervision {
             false => texts::cancel_request(self.abilities.agent_form, token),
         };
         let works = alloc::vec![work.number];
-        self.crossing.push(Crossing { frame, works, form: Form::Request, cancel: None });
+        self.crossing.push(Crossing { frame, works, form: CancelForm::Request, cancel: None });
     }
 
     /// The client answers a request of the agent.
     fn on_client_answer(&mut self, now: Instant, frame: &[u8], id: &RequestId) {
         let exact = self.asked.iter().position(|asked| asked.at_client.id == *id);
-        let has_digits = |asked: &Asked| id.is_digits_of(&asked.at_client.id);
+        let has_digits = |asked: &AskedRequest| id.is_digits_of(&asked.at_client.id);
         let at = exact.or_else(|| self.asked.iter().position(has_digits));
         match at.map(|at| self.asked.swap_remove(at)) {
             Some(asked) if exact.is_some() && asked.id == asked.at_client => {
-                self.out.push(Effect::ForwardToAgent);
+                self.out.push(SupervisionEffect::ForwardToAgent);
             }
             Some(asked) => {
                 let old = texts::token_of(frame, "id").unwrap_or_default();
-                self.out.push(Effect::ToAgent(texts::with_id(frame, old, &asked.id.token)));
+                self.out.push(SupervisionEffect::ToAgent(texts::with_id(
+                    frame,
+                    old,
+                    &asked.id.token,
+                )));
             }
             // SUP-02: an answer to an ended agent is none to its successor.
             None if self.stale.remove(id) => {}

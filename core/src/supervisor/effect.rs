@@ -55,7 +55,7 @@ pub(crate) enum Input<'a> {
 
 /// Consequence of an input. The engine carries it out.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum SupervisionEffect {
     /// Pass the frame at hand to the agent, byte for byte.
     ForwardToAgent,
     /// Pass the frame at hand to the client, byte for byte.

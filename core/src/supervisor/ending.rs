@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use crate::action::RequestOutcome;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
-use crate::supervisor::effect::Effect;
-use crate::supervisor::stop::{Form, StopInput};
+use crate::supervisor::effect::SupervisionEffect;
+use crate::supervisor::stop::{CancelForm, StopInput};
 use crate::supervisor::supervision::{Agent, Preparation, Supervision};
 use crate::supervisor::texts;
 use crate::time::Instant;
@@ -27,7 +27,7 @@ impl Supervision {
         }
         self.why.get_or_insert(why);
         self.start_by = None;
-        self.out.push(Effect::End);
+        self.out.push(SupervisionEffect::End);
     }
 
     /// No process of the agent is left: every open request is answered once.
@@ -74,7 +74,7 @@ impl Supervision {
                 continue;
             }
             if let Some(id) = &work.id {
-                self.out.push(Effect::ToClient(texts::error(&id.token, error)));
+                self.out.push(SupervisionEffect::ToClient(texts::error(&id.token, error)));
             }
             self.say_idle(&work, None);
         }
@@ -84,7 +84,7 @@ impl Supervision {
     pub(super) fn fail_held(&mut self, error: &ErrorObject) {
         for held in self.held.take_all() {
             if let Some(id) = held.id {
-                self.out.push(Effect::ToClient(texts::error(&id.token, error)));
+                self.out.push(SupervisionEffect::ToClient(texts::error(&id.token, error)));
             }
         }
     }
@@ -93,7 +93,7 @@ impl Supervision {
     pub(super) fn shut_down(&mut self, now: Instant) {
         let open: Vec<u64> = self.works.iter().map(|work| work.number).collect();
         for number in open {
-            self.begin_stop(now, number, Form::Request, StopReason::Shutdown);
+            self.begin_stop(now, number, CancelForm::Request, StopReason::Shutdown);
         }
         for mut work in core::mem::take(&mut self.works) {
             self.end_span(&mut work, RequestOutcome::Cancelled);

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::ids::{JobId, RequestId};
 use crate::policy::account::{Account, Charge};
-use crate::supervisor::work::Id;
+use crate::supervisor::work::WorkId;
 use crate::time::Instant;
 
 /// One frame that waits.
@@ -18,7 +18,7 @@ pub(super) struct Held {
     pub(super) job: Option<JobId>,
     pub(super) since: Instant,
     /// Id of a request.
-    pub(super) id: Option<Id>,
+    pub(super) id: Option<WorkId>,
     pub(super) method: Box<str>,
     pub(super) session: Option<Box<str>>,
 }

@@ -9,18 +9,18 @@ use alloc::vec::Vec;
 use crate::action::{Action, AuditEvent, Cancel, Receipt, RequestEnd};
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::connection::{Connection, Counterpart, Ending};
+use crate::connection::{Connection, ConnectionEnd, Counterpart};
 use crate::event::AfterInput;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
 use crate::jobs::Jobs;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingRequests;
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;
 use crate::settings::Settings;
-use crate::supervisor::effect::{Effect, Input, StopReceipt};
+use crate::supervisor::effect::{Input, StopReceipt, SupervisionEffect};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::table::{Agents, Supervised};
 use crate::supervisor::terms::Terms;
@@ -31,7 +31,7 @@ use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
 
 /// The supervisions, and the leaves of the engine that they work on.
-pub(crate) struct Supervisor<'a> {
+pub(crate) struct Supervisions<'a> {
     pub(crate) agents: &'a mut Agents,
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) timers: &'a mut TimerQueue,
@@ -41,19 +41,19 @@ pub(crate) struct Supervisor<'a> {
     pub(crate) settings: &'a Settings,
     pub(crate) now: Instant,
     pub(crate) seed: Seed,
-    pub(crate) outgoing: &'a Outgoing,
+    pub(crate) outgoing: &'a OutgoingRequests,
     /// Whether the daemon shuts down.
     pub(crate) drains: bool,
 }
 
-impl Supervisor<'_> {
+impl Supervisions<'_> {
     /// Puts an agent behind a connection; everything on it passes to the agent from now on.
     pub(crate) fn supervise(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         self.put_behind(client, server);
         self.hand_in_to(client, Input::Opened, &[]);
     }
 
-    /// As [`Supervisor::supervise`], for an agent that starts with the first request: it says nothing
+    /// As [`Supervisions::supervise`], for an agent that starts with the first request: it says nothing
     /// that the client could read together with the answer to `ceased/agent`.
     pub(crate) fn put_behind(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         let terms = self.terms_of(server);
@@ -91,7 +91,7 @@ impl Supervisor<'_> {
     /// A frame of a client with an agent.
     pub(crate) fn on_client_frame(&mut self, conn: ConnId, frame: &[u8]) {
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        if !matches!(connection.ending, Ending::Closing(_)) {
+        if !matches!(connection.ending, ConnectionEnd::Closing(_)) {
             connection.requests_made += 1;
             connection.last_request = self.now;
             self.hand_in_to(conn, Input::Client(frame), frame);
@@ -125,30 +125,30 @@ impl Supervisor<'_> {
         }
     }
 
-    fn carry_out(&mut self, client: ConnId, effect: Effect, frame: &[u8]) {
+    fn carry_out(&mut self, client: ConnId, effect: SupervisionEffect, frame: &[u8]) {
         let Some(entry) = self.agents.clients.get(&client) else { return };
         let agent = entry.conn;
         match effect {
-            Effect::ForwardToAgent => self.pass(agent, frame),
-            Effect::ToAgent(text) => self.pass(agent, &text),
-            Effect::ForwardToClient => self.pass(Some(client), frame),
-            Effect::ToClient(text) => self.pass(Some(client), &text),
-            Effect::Start => self.start_agent(client),
-            Effect::End => {
+            SupervisionEffect::ForwardToAgent => self.pass(agent, frame),
+            SupervisionEffect::ToAgent(text) => self.pass(agent, &text),
+            SupervisionEffect::ForwardToClient => self.pass(Some(client), frame),
+            SupervisionEffect::ToClient(text) => self.pass(Some(client), &text),
+            SupervisionEffect::Start => self.start_agent(client),
+            SupervisionEffect::End => {
                 if let Some(instance) = entry.instance {
                     let kill_grace = entry.server.kill_grace;
                     let end = UpstreamAction::End { instance, kill_grace };
                     self.outbox.push(Action::Upstream(end));
                 }
             }
-            Effect::Examine { check, births } => {
+            SupervisionEffect::Examine { check, births } => {
                 if let Some(instance) = entry.instance {
                     let check = crate::ids::CheckId::new(check);
                     let examine = UpstreamAction::Examine { instance, check, births };
                     self.outbox.push(Action::Upstream(examine));
                 }
             }
-            Effect::EndStrays { check, births } => {
+            SupervisionEffect::EndStrays { check, births } => {
                 if let Some(instance) = entry.instance {
                     let (check, kill_grace) =
                         (crate::ids::CheckId::new(check), entry.server.kill_grace);
@@ -156,14 +156,14 @@ impl Supervisor<'_> {
                     self.outbox.push(Action::Upstream(end));
                 }
             }
-            Effect::Cancelled { request, method, said } => {
+            SupervisionEffect::Cancelled { request, method, said } => {
                 let identity = entry.identity.clone();
                 self.outbox.counters_mut().cancelled += 1;
                 let cancel = Cancel { by: identity, conn: client, request, reason: None };
                 let of = (method.into(), None);
                 self.outbox.note(AuditEvent::call_cancelled(cancel, of, said));
             }
-            Effect::Ended(work) => {
+            SupervisionEffect::Ended(work) => {
                 let (owner, agent) = (entry.identity.clone(), entry.server.name.clone());
                 self.outbox.note(AuditEvent::RequestEnded(Box::new(RequestEnd {
                     conn: client,
@@ -178,8 +178,8 @@ impl Supervisor<'_> {
                     stopped: work.stopped,
                 })));
             }
-            Effect::Receipt(receipt) => self.write_receipt(client, receipt),
-            Effect::CloseClient => self.outbox.close(client, CloseReason::Finished),
+            SupervisionEffect::Receipt(receipt) => self.write_receipt(client, receipt),
+            SupervisionEffect::CloseClient => self.outbox.close(client, CloseReason::Finished),
         }
     }
 

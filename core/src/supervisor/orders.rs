@@ -8,11 +8,11 @@ use crate::action::{AuditEvent, Cancel};
 use crate::ids::{ConnId, JobId};
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::Input;
-use crate::supervisor::machine::Supervisor;
+use crate::supervisor::machine::Supervisions;
 use crate::supervisor::work::WorkState;
 use crate::upstream::server::UpstreamServer;
 
-impl Supervisor<'_> {
+impl Supervisions<'_> {
     /// `ceased/cancel` of a request that an agent works on or that waits for it: one of one's own,
     /// or for an operator any.
     pub(crate) fn cancel(

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
-use crate::supervisor::effect::{Effect, StopReceipt};
+use crate::supervisor::effect::{StopReceipt, SupervisionEffect};
 use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::pieces::{Piece, PieceChange, PieceState, PieceStop};
 use crate::supervisor::supervision::Supervision;
@@ -101,7 +101,7 @@ impl Supervision {
                 let params = texts::piece(&piece.session, kind.id_member(), &piece.id);
                 let own = self.own_id();
                 let request = texts::request(&own.token, kind.cancel_method(), &params);
-                self.out.push(Effect::ToAgent(request));
+                self.out.push(SupervisionEffect::ToAgent(request));
             }
             self.begin_piece_stop(now, number, None, Some(Box::new(cancel.clone())));
         }
@@ -146,7 +146,7 @@ impl Supervision {
             match births.filter(|_| !leaves && piece.kind != PieceKind::Other) {
                 Some(births) => {
                     stop.state = PieceState::Ending;
-                    self.out.push(Effect::EndStrays { check: number, births });
+                    self.out.push(SupervisionEffect::EndStrays { check: number, births });
                 }
                 None => self.end_piece_stop(now, number, PieceState::Over, Proof::Told),
             }
@@ -172,7 +172,7 @@ impl Supervision {
         stop.state = state;
         let (request, has_ended) = (stop.request.clone(), stop.has_ended);
         let receipt = receipt_of(piece, proof);
-        self.out.extend(receipt.map(Effect::Receipt));
+        self.out.extend(receipt.map(SupervisionEffect::Receipt));
         self.accept_piece_cancel(request.as_ref());
         if has_ended {
             self.pieces.take(number);
@@ -187,13 +187,13 @@ impl Supervision {
         let mut work = self.works.swap_remove(at);
         self.end_span(&mut work, RequestOutcome::Answered);
         if let Some(id) = work.id {
-            self.out.push(Effect::ToClient(texts::result(&id.token, "{}")));
+            self.out.push(SupervisionEffect::ToClient(texts::result(&id.token, "{}")));
         }
     }
 
     fn write_piece_receipt(&mut self, piece: Piece, proof: Proof) {
         if piece.is_stopping() {
-            self.out.extend(receipt_of(&piece, proof).map(Effect::Receipt));
+            self.out.extend(receipt_of(&piece, proof).map(SupervisionEffect::Receipt));
         }
     }
 
@@ -205,7 +205,7 @@ impl Supervision {
             .collect();
         for number in numbers {
             if let Some(births) = self.pieces.births_of(number, self.floor) {
-                self.out.push(Effect::EndStrays { check: number, births });
+                self.out.push(SupervisionEffect::EndStrays { check: number, births });
             }
         }
         for piece in self.pieces.take_of(Some(session)) {
@@ -221,7 +221,7 @@ impl Supervision {
         for piece in self.pieces.take_of(None) {
             if piece.is_background && !self.is_over {
                 if let Some(end) = texts::piece_end(&piece.session, piece.kind, &piece.id) {
-                    self.out.push(Effect::ToClient(end));
+                    self.out.push(SupervisionEffect::ToClient(end));
                 }
                 if !sessions.contains(&piece.session) {
                     sessions.push(piece.session.clone());
@@ -234,7 +234,7 @@ impl Supervision {
             let Some(known) = self.sessions.get_mut(&session) else { continue };
             known.background = Some("[]".into());
             if !known.is_running {
-                self.out.push(Effect::ToClient(texts::idle(&session, None, Some("[]"))));
+                self.out.push(SupervisionEffect::ToClient(texts::idle(&session, None, Some("[]"))));
             }
         }
     }

@@ -14,7 +14,7 @@ const CANCELS: [&str; 2] = ["$/cancel_request", "$/cancelRequest"];
 
 /// A frame, as far as supervision is concerned.
 #[derive(Debug)]
-pub(super) enum Frame<'a> {
+pub(super) enum FrameHead<'a> {
     Request {
         id: RequestId,
         token: &'a str,
@@ -36,26 +36,26 @@ pub(super) enum Frame<'a> {
 }
 
 /// Reads a frame. `members` must be empty.
-pub(super) fn read<'a>(frame: &'a [u8], members: &'a mut Members<'a>) -> Frame<'a> {
+pub(super) fn read<'a>(frame: &'a [u8], members: &'a mut Members<'a>) -> FrameHead<'a> {
     match Message::parse(frame, scan::DEPTH_MAX, members) {
         // Some writers put an id into every message, `null` where there is none.
         Message::Request { id, method, params }
             if id.id == RequestId::Null && is_notification(&method) =>
         {
-            Frame::Notification { method, params }
+            FrameHead::Notification { method, params }
         }
         Message::Request { id, method, params } => {
-            Frame::Request { id: id.id, token: id.token, method, params }
+            FrameHead::Request { id: id.id, token: id.token, method, params }
         }
-        Message::Notification { method, params } => Frame::Notification { method, params },
+        Message::Notification { method, params } => FrameHead::Notification { method, params },
         Message::Response { id, outcome } => {
             let outcome = outcome.map(|it| it.get()).map_err(|it| it.get());
-            Frame::Response { id, outcome }
+            FrameHead::Response { id, outcome }
         }
-        Message::Batch(_) => Frame::Other,
+        Message::Batch(_) => FrameHead::Other,
         Message::Invalid { .. } => match serde_json::from_slice::<serde::de::IgnoredAny>(frame) {
-            Ok(_) => Frame::Other,
-            Err(_) => Frame::NotJson,
+            Ok(_) => FrameHead::Other,
+            Err(_) => FrameHead::NotJson,
         },
     }
 }

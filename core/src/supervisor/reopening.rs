@@ -5,8 +5,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::supervisor::choices::{Choice, Choices, Topic};
-use crate::supervisor::effect::Effect;
+use crate::supervisor::choices::{Choice, ChoiceTopic, Choices};
+use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::session::Session;
 use crate::supervisor::texts;
 use crate::upstream::rewrite::{member, text_member};
@@ -84,16 +84,16 @@ impl Reopening {
     }
 
     /// Has the client show the choices that hold; an error tells those that no update can tell.
-    pub(super) fn tell(self, session: &mut Session, out: &mut Vec<Effect>) {
+    pub(super) fn tell(self, session: &mut Session, out: &mut Vec<SupervisionEffect>) {
         let Self { session: id, found, options, refused, .. } = self;
         let shown = &mut session.choices;
         let mut untold = String::new();
         for (choice, why) in refused {
             let now = found.value(&choice.topic);
             let is_told = match choice.topic {
-                Topic::Mode => now.or(shown.first_mode()).is_some(),
-                Topic::Option(_) => options.is_some(),
-                Topic::Model => false,
+                ChoiceTopic::Mode => now.or(shown.first_mode()).is_some(),
+                ChoiceTopic::Option(_) => options.is_some(),
+                ChoiceTopic::Model => false,
             };
             if now != Some(&choice.value) && choice.is_chosen && !is_told {
                 shown.forget(&choice.topic);
@@ -101,17 +101,17 @@ impl Reopening {
             }
         }
         session.untold = (!untold.is_empty()).then(|| untold.into());
-        if let Some(before) = shown.value(&Topic::Mode) {
+        if let Some(before) = shown.value(&ChoiceTopic::Mode) {
             // A fresh agent that does not tell its mode, and takes no other, is in its first one.
-            let now = found.value(&Topic::Mode).or(shown.first_mode());
+            let now = found.value(&ChoiceTopic::Mode).or(shown.first_mode());
             if let Some(now) = now.filter(|now| *now != before) {
                 let now = String::from(now);
-                out.push(Effect::ToClient(texts::mode_update(&id, &now)));
+                out.push(SupervisionEffect::ToClient(texts::mode_update(&id, &now)));
                 shown.note_mode(&now);
             }
         }
         if let Some(list) = options.filter(|_| shown.differs_in_options(&found)) {
-            out.push(Effect::ToClient(texts::options_update(&id, &list)));
+            out.push(SupervisionEffect::ToClient(texts::options_update(&id, &list)));
             shown.note_options(&list);
         }
     }

@@ -1,6 +1,6 @@
 //! Start and restart of the agent: the handshake of the client again.
 
-use crate::supervisor::effect::Effect;
+use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::supervision::{Agent, Preparation, Supervision};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
@@ -31,7 +31,7 @@ impl Supervision {
         if self.agent == Agent::Off && !self.is_over {
             self.agent = Agent::Starting;
             self.process += 1;
-            self.out.push(Effect::Start);
+            self.out.push(SupervisionEffect::Start);
         }
     }
 
@@ -54,7 +54,7 @@ impl Supervision {
     /// Sends a request of the supervisor, and has everything wait for its answer.
     pub(super) fn prepare(&mut self, now: Instant, step: Preparation, method: &str, params: &str) {
         let own = self.own_id();
-        self.out.push(Effect::ToAgent(texts::request(&own.token, method, params)));
+        self.out.push(SupervisionEffect::ToAgent(texts::request(&own.token, method, params)));
         self.start_by = Some(now + self.terms.start_timeout);
         self.agent = Agent::Preparing { own: own.id, step };
     }

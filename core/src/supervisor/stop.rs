@@ -18,14 +18,14 @@ use crate::upstream::server::OnIgnoredCancel;
 
 /// Method by which a turn is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum CancelForm {
     /// `session/cancel`
     Session,
     /// `$/cancel_request`
     Request,
 }
 
-impl Form {
+impl CancelForm {
     pub(super) const fn other(self) -> Self {
         match self {
             Self::Session => Self::Request,
@@ -36,13 +36,13 @@ impl Form {
 
 /// A stop under way.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct TurnStop {
     state: State,
     pub(super) why: StopReason,
     /// The cancel, if it is not of the client.
     pub(super) cancel: Option<Box<Cancel>>,
     /// The form that came first.
-    pub(super) form: Form,
+    pub(super) form: CancelForm,
     /// When the stop began.
     pub(super) since: Instant,
     /// When its next input is due.
@@ -89,7 +89,7 @@ pub(super) enum StopInput {
 
 /// Consequence for the supervision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StopStep {
+pub(super) enum TurnStopStep {
     Nothing,
     /// Send the form that was not sent yet.
     SayOther,
@@ -101,11 +101,11 @@ pub(super) enum StopStep {
     Over(Proof),
 }
 
-impl Stop {
+impl TurnStop {
     pub(super) fn new(
         now: Instant,
         why: StopReason,
-        form: Form,
+        form: CancelForm,
         grace: Duration,
         on_ignored: OnIgnoredCancel,
     ) -> Self {
@@ -125,56 +125,56 @@ impl Stop {
     }
 
     /// Takes one input. Total: an input that a state has no use for changes nothing.
-    pub(super) fn take(&mut self, now: Instant, input: StopInput) -> StopStep {
+    pub(super) fn take(&mut self, now: Instant, input: StopInput) -> TurnStopStep {
         match (self.state, input) {
             // The number of ended processes is not known yet.
             (State::EndingStrays, StopInput::Answered) => {
                 self.is_answered = true;
-                StopStep::Nothing
+                TurnStopStep::Nothing
             }
             (State::EndingStrays, StopInput::StraysEnded { ended, left: _ })
                 if self.is_answered =>
             {
                 self.ended = self.ended.saturating_add(ended);
-                StopStep::Over(self.answered())
+                TurnStopStep::Over(self.answered())
             }
-            (_, StopInput::Answered) => StopStep::Over(self.answered()),
+            (_, StopInput::Answered) => TurnStopStep::Over(self.answered()),
             (_, StopInput::AgentEnded { .. }) if self.is_answered => {
-                StopStep::Over(self.answered())
+                TurnStopStep::Over(self.answered())
             }
-            (_, StopInput::AgentEnded { others: false }) => StopStep::Over(Proof::Ended),
-            (_, StopInput::AgentEnded { others: true }) => StopStep::Over(Proof::Replaced),
+            (_, StopInput::AgentEnded { others: false }) => TurnStopStep::Over(Proof::Ended),
+            (_, StopInput::AgentEnded { others: true }) => TurnStopStep::Over(Proof::Replaced),
             (State::Told, StopInput::Due) => {
                 self.enter(State::Retold, Some(now + self.grace));
-                StopStep::SayOther
+                TurnStopStep::SayOther
             }
             (State::Retold, StopInput::Due) => match self.on_ignored {
                 OnIgnoredCancel::Replace => {
                     self.enter(State::Looking, None);
-                    StopStep::Examine
+                    TurnStopStep::Examine
                 }
                 OnIgnoredCancel::Leave => {
                     self.enter(State::Left, None);
-                    StopStep::Over(Proof::Told)
+                    TurnStopStep::Over(Proof::Told)
                 }
             },
             (State::Looking, StopInput::Examined(Some(born))) if born > 0 => {
                 self.enter(State::EndingStrays, None);
-                StopStep::EndStrays
+                TurnStopStep::EndStrays
             }
             (State::Looking, StopInput::Examined(_)) | (State::Waiting, StopInput::Due) => {
                 self.enter(State::Left, None);
-                StopStep::GiveUp
+                TurnStopStep::GiveUp
             }
             (State::EndingStrays, StopInput::StraysEnded { ended, left }) => {
                 self.ended = self.ended.saturating_add(ended);
                 if left > 0 {
                     self.enter(State::Left, None);
-                    return StopStep::GiveUp;
+                    return TurnStopStep::GiveUp;
                 }
                 // An agent whose command has ended may answer now.
                 self.enter(State::Waiting, Some(now + self.grace));
-                StopStep::Nothing
+                TurnStopStep::Nothing
             }
             (State::Looking | State::EndingStrays | State::Left, StopInput::Due)
             | (
@@ -184,7 +184,7 @@ impl Stop {
             | (
                 State::Told | State::Retold | State::Looking | State::Waiting | State::Left,
                 StopInput::StraysEnded { .. },
-            ) => StopStep::Nothing,
+            ) => TurnStopStep::Nothing,
         }
     }
 

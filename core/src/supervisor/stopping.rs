@@ -7,10 +7,10 @@ use crate::acp::protocol::AcpForm;
 use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
-use crate::supervisor::effect::{Effect, StopReceipt};
+use crate::supervisor::effect::{StopReceipt, SupervisionEffect};
 use crate::supervisor::held::Held;
-use crate::supervisor::stop::{Form, Stop, StopInput, StopStep};
-use crate::supervisor::supervision::{Agent, Answered, Crossing, Supervision};
+use crate::supervisor::stop::{CancelForm, StopInput, TurnStop, TurnStopStep};
+use crate::supervisor::supervision::{Agent, AnsweredRequest, Crossing, Supervision};
 use crate::supervisor::texts;
 use crate::supervisor::work::Work;
 use crate::time::Instant;
@@ -31,7 +31,7 @@ impl Supervision {
                 // SUP-04: the turn that it was for is over.
                 continue;
             }
-            self.out.push(Effect::ToAgent(frame));
+            self.out.push(SupervisionEffect::ToAgent(frame));
             for number in live {
                 self.begin_stop_for(now, number, form, StopReason::Requested, cancel.clone());
             }
@@ -53,11 +53,11 @@ impl Supervision {
             (Some(session), _) if work.is_turn() => {
                 let turns = self.works.iter().filter(|it| it.is_turn() && it.is_of(session));
                 let turns = turns.map(|it| it.number).collect();
-                (texts::cancel_session(session), turns, Form::Session)
+                (texts::cancel_session(session), turns, CancelForm::Session)
             }
             (_, Some(id)) => {
                 let frame = texts::cancel_request(self.abilities.agent_form, &id.token);
-                (frame, alloc::vec![work.number], Form::Request)
+                (frame, alloc::vec![work.number], CancelForm::Request)
             }
             (_, None) => return,
         };
@@ -69,11 +69,11 @@ impl Supervision {
     fn cancel_held(&mut self, now: Instant, held: Held, cancel: Cancel) {
         let Some(id) = &held.id else { return };
         let answer = match held.is_prompt() {
-            true => self.cancelled_prompt(&id.token, Form::Session),
+            true => self.cancelled_prompt(&id.token, CancelForm::Session),
             false => texts::error(&id.token, &texts::cancelled(StopReason::Requested, None)),
         };
-        self.out.push(Effect::ToClient(answer));
-        self.out.push(Effect::Receipt(StopReceipt {
+        self.out.push(SupervisionEffect::ToClient(answer));
+        self.out.push(SupervisionEffect::Receipt(StopReceipt {
             job: held.job,
             request: Some(id.id.clone()),
             method: held.method,
@@ -87,7 +87,13 @@ impl Supervision {
     }
 
     /// Begins to stop a work, unless that is under way. Its first cancel was sent.
-    pub(super) fn begin_stop(&mut self, now: Instant, number: u64, form: Form, why: StopReason) {
+    pub(super) fn begin_stop(
+        &mut self,
+        now: Instant,
+        number: u64,
+        form: CancelForm,
+        why: StopReason,
+    ) {
         self.begin_stop_for(now, number, form, why, None);
     }
 
@@ -96,7 +102,7 @@ impl Supervision {
         &mut self,
         now: Instant,
         number: u64,
-        form: Form,
+        form: CancelForm,
         why: StopReason,
         cancel: Option<Box<Cancel>>,
     ) {
@@ -106,14 +112,14 @@ impl Supervision {
             return;
         }
         let by_client = why == StopReason::Requested && cancel.is_none();
-        let mut stop = Stop::new(now, why, form, grace, on_ignored);
+        let mut stop = TurnStop::new(now, why, form, grace, on_ignored);
         stop.cancel = cancel;
         work.stop = Some(stop);
         if by_client {
             let (request, method) = (work.id.clone().map(|of| of.id), work.method.clone());
             let said = match form {
-                Form::Session => "session/cancel",
-                Form::Request => "$/cancel_request",
+                CancelForm::Session => "session/cancel",
+                CancelForm::Request => "$/cancel_request",
             };
             self.note_cancel(request, method, said);
         }
@@ -126,7 +132,7 @@ impl Supervision {
         said: &'static str,
     ) {
         *self.counts.entry("cancels").or_default() += 1;
-        self.out.push(Effect::Cancelled { request, method, said });
+        self.out.push(SupervisionEffect::Cancelled { request, method, said });
     }
 
     /// Hands an input to the stop of a work, and carries out its step.
@@ -136,12 +142,16 @@ impl Supervision {
         let births = self.pieces.births_of_turn(work.session.as_deref(), work.since, self.floor);
         let Some(stop) = &mut work.stop else { return };
         match stop.take(now, input) {
-            StopStep::Nothing => {}
-            StopStep::SayOther => self.say_other(at),
-            StopStep::Examine => self.out.push(Effect::Examine { check: number, births }),
-            StopStep::EndStrays => self.out.push(Effect::EndStrays { check: number, births }),
-            StopStep::GiveUp => self.give_up(now, at),
-            StopStep::Over(proof) => {
+            TurnStopStep::Nothing => {}
+            TurnStopStep::SayOther => self.say_other(at),
+            TurnStopStep::Examine => {
+                self.out.push(SupervisionEffect::Examine { check: number, births })
+            }
+            TurnStopStep::EndStrays => {
+                self.out.push(SupervisionEffect::EndStrays { check: number, births })
+            }
+            TurnStopStep::GiveUp => self.give_up(now, at),
+            TurnStopStep::Over(proof) => {
                 let receipt = StopReceipt {
                     job: work.job,
                     request: work.id.clone().map(|of| of.id),
@@ -152,7 +162,7 @@ impl Supervision {
                     proof,
                     object: None,
                 };
-                self.out.push(Effect::Receipt(receipt));
+                self.out.push(SupervisionEffect::Receipt(receipt));
             }
         }
     }
@@ -160,11 +170,13 @@ impl Supervision {
     /// Sends the form of the cancel that was not sent yet.
     fn say_other(&mut self, at: usize) {
         let work = &self.works[at];
-        let form = work.stop.as_ref().map_or(Form::Session, |stop| stop.form);
+        let form = work.stop.as_ref().map_or(CancelForm::Session, |stop| stop.form);
         let known = self.abilities.agent_form;
         let frame = match (form.other(), work.is_turn(), &work.session, &work.id) {
-            (Form::Session, true, Some(session), _) => Some(texts::cancel_session(session)),
-            (Form::Request, true, _, Some(id)) => Some(texts::cancel_request(known, &id.token)),
+            (CancelForm::Session, true, Some(session), _) => Some(texts::cancel_session(session)),
+            (CancelForm::Request, true, _, Some(id)) => {
+                Some(texts::cancel_request(known, &id.token))
+            }
             // A request beside a turn has one method only, in two spellings.
             (_, false, _, Some(id)) => {
                 let other = match known {
@@ -175,7 +187,7 @@ impl Supervision {
             }
             _ => None,
         };
-        self.out.extend(frame.map(Effect::ToAgent));
+        self.out.extend(frame.map(SupervisionEffect::ToAgent));
     }
 
     /// The agent ends a cancelled work by no means: the client is answered, and the agent goes.
@@ -193,7 +205,7 @@ impl Supervision {
         let request = work.id.clone().map(|of| of.id);
         if let Some(stop) = work.stop.take() {
             let Work { number, job, since, method, .. } = work;
-            self.given_up.push(Answered { number, job, since, stop, request, method });
+            self.given_up.push(AnsweredRequest { number, job, since, stop, request, method });
         }
         // SUP-05: background work has the time that the turns of other sessions have.
         if self.works.is_empty() && !self.pieces.has_background(None) {
@@ -232,7 +244,7 @@ impl Supervision {
                     texts::error(&id.token, &texts::cancelled(stop.why, limit.as_deref()))
                 }
             };
-            self.out.push(Effect::ToClient(answer));
+            self.out.push(SupervisionEffect::ToClient(answer));
         }
         self.say_idle(work, Some("cancelled"));
     }
@@ -244,7 +256,7 @@ impl Supervision {
         let runs = known.is_some_and(|session| session.is_running);
         let background = known.and_then(|session| session.background.as_deref());
         if self.abilities.version >= 2 && (runs || work.id.is_none()) {
-            self.out.push(Effect::ToClient(texts::idle(session, reason, background)));
+            self.out.push(SupervisionEffect::ToClient(texts::idle(session, reason, background)));
             if let Some(session) = self.sessions.get_mut(session) {
                 session.is_running = false;
             }
@@ -252,12 +264,12 @@ impl Supervision {
     }
 
     /// The answer of a prompt that was cancelled by a form (ACP-12).
-    pub(super) fn cancelled_prompt(&self, token: &str, form: Form) -> Vec<u8> {
+    pub(super) fn cancelled_prompt(&self, token: &str, form: CancelForm) -> Vec<u8> {
         match form {
-            Form::Session if self.abilities.version < 2 => {
+            CancelForm::Session if self.abilities.version < 2 => {
                 texts::result(token, "{\"stopReason\":\"cancelled\"}")
             }
-            Form::Session | Form::Request => {
+            CancelForm::Session | CancelForm::Request => {
                 texts::error(token, &texts::cancelled(StopReason::Requested, None))
             }
         }
@@ -274,7 +286,10 @@ impl Supervision {
                 if stale.len() > STALE_MAX {
                     stale.pop_first();
                 }
-                out.push(Effect::ToClient(texts::cancel_request(form, &asked.at_client.token)));
+                out.push(SupervisionEffect::ToClient(texts::cancel_request(
+                    form,
+                    &asked.at_client.token,
+                )));
             }
             !goes
         });
@@ -285,21 +300,30 @@ impl Supervision {
         let Some(stop) = work.stop else { return };
         let request = work.id.map(|of| of.id);
         let Work { number, job, since, method, .. } = work;
-        self.end_answered(now, Answered { number, job, since, stop, request, method }, input);
+        self.end_answered(
+            now,
+            AnsweredRequest { number, job, since, stop, request, method },
+            input,
+        );
     }
 
     /// As [`Supervision::end_stop`], for a work that was answered before.
-    pub(super) fn end_answered(&mut self, now: Instant, mut work: Answered, input: StopInput) {
+    pub(super) fn end_answered(
+        &mut self,
+        now: Instant,
+        mut work: AnsweredRequest,
+        input: StopInput,
+    ) {
         // A stop that was left to itself has its receipt.
         if work.stop.is_left() {
             return;
         }
-        if let StopStep::Over(proof) = work.stop.take(now, input) {
-            let Answered { job, request, method, stop, .. } = work;
-            let Stop { why, cancel, since, .. } = stop;
+        if let TurnStopStep::Over(proof) = work.stop.take(now, input) {
+            let AnsweredRequest { job, request, method, stop, .. } = work;
+            let TurnStop { why, cancel, since, .. } = stop;
             let object = None;
             let receipt = StopReceipt { job, request, method, why, cancel, since, proof, object };
-            self.out.push(Effect::Receipt(receipt));
+            self.out.push(SupervisionEffect::Receipt(receipt));
         } else if work.stop.is_answered() {
             self.freed.push(work);
         }

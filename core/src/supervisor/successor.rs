@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 
 use crate::rpc::error::{ErrorObject, code};
-use crate::supervisor::effect::Effect;
+use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::held::Held;
 use crate::supervisor::reopening::Reopening;
 use crate::supervisor::supervision::{Preparation, Supervision};
@@ -84,7 +84,7 @@ impl Supervision {
             why.as_deref().unwrap_or("it does not know the session"),
         );
         let error = ErrorObject::new(code::RESOURCE_NOT_FOUND, message);
-        self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
+        self.out.push(SupervisionEffect::ToClient(texts::error(&id.token, &error)));
     }
 
     /// Answers a prompt, in place of a turn, with the choices that the agent has refused. The next
@@ -98,6 +98,6 @@ impl Supervision {
             self.terms.name,
         );
         let error = ErrorObject::new(code::INTERNAL_ERROR, message);
-        self.out.push(Effect::ToClient(texts::error(&id.token, &error)));
+        self.out.push(SupervisionEffect::ToClient(texts::error(&id.token, &error)));
     }
 }

@@ -9,16 +9,16 @@ use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::policy::account::Account;
 use crate::supervisor::abilities::Abilities;
-use crate::supervisor::effect::{Effect, EndedWork, Input, WATCH};
+use crate::supervisor::effect::{EndedWork, Input, SupervisionEffect, WATCH};
 use crate::supervisor::held::HeldFrames;
 use crate::supervisor::pieces::Pieces;
 use crate::supervisor::reopening::Reopening;
 use crate::supervisor::session::Sessions;
-use crate::supervisor::stop::{Form, Stop, StopInput};
+use crate::supervisor::stop::{CancelForm, StopInput, TurnStop};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
-use crate::supervisor::watch::Watch;
-use crate::supervisor::work::{Id, Work, WorkState, WorkView};
+use crate::supervisor::watch::StallWatch;
+use crate::supervisor::work::{Work, WorkId, WorkState, WorkView};
 use crate::time::Instant;
 
 /// How far the agent is.
@@ -62,11 +62,11 @@ pub(super) enum Preparation {
 
 /// A request of the agent that the client has not answered.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct AskedRequest {
     /// Its id at the agent, with the token to answer with.
-    pub(super) id: Id,
+    pub(super) id: WorkId,
     /// Its id at the client.
-    pub(super) at_client: Id,
+    pub(super) at_client: WorkId,
     pub(super) session: Option<Box<str>>,
 }
 
@@ -77,7 +77,7 @@ pub(super) struct Crossing {
     pub(super) frame: Vec<u8>,
     /// The works that it is for.
     pub(super) works: Vec<u64>,
-    pub(super) form: Form,
+    pub(super) form: CancelForm,
     /// The cancel, if it is not of the client.
     pub(super) cancel: Option<Box<Cancel>>,
 }
@@ -85,11 +85,11 @@ pub(super) struct Crossing {
 /// A work that was answered, and whose stop goes on: to the end of the agent if the supervisor has
 /// answered it, else to the end of its processes.
 #[derive(Debug)]
-pub(super) struct Answered {
+pub(super) struct AnsweredRequest {
     pub(super) number: u64,
     pub(super) job: Option<JobId>,
     pub(super) since: Instant,
-    pub(super) stop: Stop,
+    pub(super) stop: TurnStop,
     pub(super) request: Option<RequestId>,
     pub(super) method: Box<str>,
 }
@@ -117,10 +117,10 @@ pub(crate) struct Supervision {
     pub(super) works: Vec<Work>,
     pub(super) last_work: u64,
     /// Works that the supervisor has answered.
-    pub(super) given_up: Vec<Answered>,
+    pub(super) given_up: Vec<AnsweredRequest>,
     /// Works that the agent has answered while their processes are being ended.
-    pub(super) freed: Vec<Answered>,
-    pub(super) asked: Vec<Asked>,
+    pub(super) freed: Vec<AnsweredRequest>,
+    pub(super) asked: Vec<AskedRequest>,
     /// Requests of ended agents that the client has not answered, by their id at the client.
     pub(super) stale: BTreeSet<RequestId>,
     pub(super) sessions: Sessions,
@@ -133,7 +133,7 @@ pub(crate) struct Supervision {
     pub(super) held: HeldFrames,
     pub(super) crossing: Vec<Crossing>,
     pub(super) last_own: u64,
-    pub(super) watch: Watch,
+    pub(super) watch: StallWatch,
     /// The client has sent everything: how long its requests are answered, and until when now.
     pub(super) finished: Option<Option<(Duration, Instant)>>,
     /// The client is gone, or the daemon shuts down.
@@ -142,7 +142,7 @@ pub(crate) struct Supervision {
     pub(super) is_closed: bool,
     /// Counters for views.
     pub(crate) counts: BTreeMap<&'static str, u64>,
-    pub(super) out: Vec<Effect>,
+    pub(super) out: Vec<SupervisionEffect>,
 }
 
 impl Supervision {
@@ -154,7 +154,7 @@ impl Supervision {
         }
         let stopped = work.stop.as_ref().map(|stop| stop.since);
         let outcome = stopped.map_or(outcome, |_| RequestOutcome::Cancelled);
-        self.out.push(Effect::Ended(EndedWork {
+        self.out.push(SupervisionEffect::Ended(EndedWork {
             request: work.id.as_ref().map(|id| id.id.clone()),
             method: work.method.clone(),
             trace: work.trace.take(),
@@ -190,7 +190,7 @@ impl Supervision {
             held: HeldFrames::charged_to(account),
             crossing: Vec::new(),
             last_own: 0,
-            watch: Watch::default(),
+            watch: StallWatch::default(),
             finished: None,
             is_over: false,
             is_closed: false,
@@ -201,7 +201,12 @@ impl Supervision {
 
     /// Takes one input and appends its consequences. Total: an input that a state has no use for
     /// changes nothing.
-    pub(crate) fn take(&mut self, now: Instant, input: Input<'_>, effects: &mut Vec<Effect>) {
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        input: Input<'_>,
+        effects: &mut Vec<SupervisionEffect>,
+    ) {
         core::mem::swap(&mut self.out, effects);
         match input {
             Input::Opened => self.start(),
@@ -236,7 +241,7 @@ impl Supervision {
         self.finish(now, effects);
     }
 
-    fn finish(&mut self, now: Instant, effects: &mut Vec<Effect>) {
+    fn finish(&mut self, now: Instant, effects: &mut Vec<SupervisionEffect>) {
         self.settle(now);
         core::mem::swap(&mut self.out, effects);
     }
@@ -427,7 +432,7 @@ impl Supervision {
             self.end("its client is gone");
             if self.agent == Agent::Off && !self.is_closed {
                 self.is_closed = true;
-                self.out.push(Effect::CloseClient);
+                self.out.push(SupervisionEffect::CloseClient);
             }
         } else if matches!(self.agent, Agent::Draining(_))
             && self.works.is_empty()

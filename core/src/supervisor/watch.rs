@@ -6,7 +6,7 @@ use crate::time::Instant;
 
 /// State of the stall watchdog.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct StallWatch {
     /// When the next look is due.
     pub(super) next: Option<Instant>,
     /// CPU time of the tree, and when it was read.

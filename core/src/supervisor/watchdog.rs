@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 
 use crate::births::Births;
 use crate::reason::StopReason;
-use crate::supervisor::effect::{Effect, WATCH};
-use crate::supervisor::stop::Form;
+use crate::supervisor::effect::{SupervisionEffect, WATCH};
+use crate::supervisor::stop::CancelForm;
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::texts;
-use crate::supervisor::watch::Watch;
+use crate::supervisor::watch::StallWatch;
 use crate::supervisor::work::Work;
 use crate::time::Instant;
 
@@ -54,11 +54,11 @@ impl Supervision {
             self.stop_turns(now, StopReason::TimedOut, |work| work.since + span <= now);
         }
         if self.turns().next().is_none() {
-            self.watch = Watch::default();
+            self.watch = StallWatch::default();
         } else if self.watch.next.is_some_and(|at| at <= now) {
             self.watch.next = self.look_span().map(|span| now + span);
             // The start of processes does not matter, only their CPU time.
-            self.out.push(Effect::Examine { check: WATCH, births: Births::since(now) });
+            self.out.push(SupervisionEffect::Examine { check: WATCH, births: Births::since(now) });
         }
     }
 
@@ -90,8 +90,8 @@ impl Supervision {
             .filter_map(|work| Some((work.number, work.session.clone()?)))
             .collect();
         for (number, session) in due {
-            self.out.push(Effect::ToAgent(texts::cancel_session(&session)));
-            self.begin_stop(now, number, Form::Session, why);
+            self.out.push(SupervisionEffect::ToAgent(texts::cancel_session(&session)));
+            self.begin_stop(now, number, CancelForm::Session, why);
         }
     }
 }

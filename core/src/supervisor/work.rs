@@ -7,17 +7,17 @@ use crate::ids::{JobId, RequestId};
 use crate::protocol::trace_context::TraceContext;
 use crate::supervisor::choices::Choices;
 use crate::supervisor::piece_kind::PieceKind;
-use crate::supervisor::stop::Stop;
+use crate::supervisor::stop::TurnStop;
 use crate::time::Instant;
 
 /// An id with its token on the wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Id {
+pub(super) struct WorkId {
     pub(super) id: RequestId,
     pub(super) token: Box<str>,
 }
 
-impl Id {
+impl WorkId {
     pub(super) fn new(id: &RequestId, token: &str) -> Self {
         Self { id: id.clone(), token: token.into() }
     }
@@ -31,7 +31,7 @@ pub(super) struct Work {
     /// Number among the jobs of the engine, which gives it after the input that began the work.
     pub(super) job: Option<JobId>,
     /// Id of the request; `None` once a turn of version 2 has its request answered.
-    pub(super) id: Option<Id>,
+    pub(super) id: Option<WorkId>,
     pub(super) method: Box<str>,
     /// Session that the params name.
     pub(super) session: Option<Box<str>>,
@@ -48,7 +48,7 @@ pub(super) struct Work {
     pub(super) is_settled: bool,
     /// When the agent last showed that it works on it.
     pub(super) active: Instant,
-    pub(super) stop: Option<Stop>,
+    pub(super) stop: Option<TurnStop>,
 }
 
 impl Work {

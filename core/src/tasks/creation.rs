@@ -15,7 +15,7 @@ use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::{Seq, StoreWrite, Unstored};
 use crate::tasks::machine::TaskMachine;
 use crate::tasks::methods::task_cancelled;
-use crate::tasks::persistence::{Durability, LastVisible, Written, store_error};
+use crate::tasks::persistence::{DiskState, LastVisible, Written, store_error};
 use crate::tasks::status::Status;
 use crate::tasks::task::{Aside, Change, Task, Tasks};
 
@@ -55,7 +55,7 @@ impl TaskMachine<'_> {
 
     /// Hands the store a task that it has nothing of yet, as it is now.
     fn hand_over_creation(&mut self, id: TaskId) {
-        let fresh = |task: &&Task| matches!(task.disk(), Durability::Fresh);
+        let fresh = |task: &&Task| matches!(task.disk(), DiskState::Fresh);
         let Some(task) = self.tasks.get(id).filter(fresh) else { return };
         if let Some(error) = self.tasks.no_creation() {
             return self.abandon_creation(id, &error, StopReason::Unstored);
@@ -171,7 +171,7 @@ impl TaskMachine<'_> {
     pub(crate) fn abandon_creation(&mut self, id: TaskId, error: &ErrorObject, why: StopReason) {
         let Some(task) = self.tasks.remove(id) else { return };
         let (key, status) = (task.0.record_key(), task.0.status());
-        let was_sent = !matches!(task.0.disk(), Durability::Fresh);
+        let was_sent = !matches!(task.0.disk(), DiskState::Fresh);
         let (Task { job, mut aside, .. }, _) = task;
         let Aside { waiters, .. } = aside.take();
         self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);

@@ -84,7 +84,7 @@ fn status(task: &Task) -> Status {
 
 /// A question in the record of a task.
 #[derive(Deserialize)]
-struct Question<'a> {
+struct RecordedQuestion<'a> {
     #[serde(borrow)]
     method: Cow<'a, str>,
     #[serde(borrow)]
@@ -93,7 +93,7 @@ struct Question<'a> {
 
 /// Writes an object of the questions in a record that the client can answer.
 fn write_recorded(json: &mut Writer<'_>, asks: Option<&str>, peer: &PeerCapabilities) {
-    let asks: BTreeMap<Cow<'_, str>, Question<'_>> =
+    let asks: BTreeMap<Cow<'_, str>, RecordedQuestion<'_>> =
         asks.and_then(|asks| serde_json::from_str(asks).ok()).unwrap_or_default();
     json.raw("{");
     let answerable = asks.iter().filter(|(_, question)| peer.answers(&question.method));

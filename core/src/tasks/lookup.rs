@@ -11,7 +11,7 @@ use crate::collections::timer_queue::Timer;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
-use crate::outbox::requests::{Asked, Reply, Settled, TaskMethod, Work};
+use crate::outbox::requests::{LookupRequest, Reply, Settled, TaskMethod, Work};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Members, Params};
@@ -22,7 +22,7 @@ use crate::tasks::machine::TaskMachine;
 use crate::tasks::persistence::untold;
 use crate::tasks::shared::{Found, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
 use crate::tasks::status::{Change, Status};
-use crate::tasks::task::{Page, Task};
+use crate::tasks::task::{Task, TaskPage};
 use crate::time::Instant;
 
 /// Status message of a task whose engine was cut off from the table.
@@ -102,7 +102,7 @@ impl TaskMachine<'_> {
         };
         let connection = self.outbox.connection_mut(conn)?;
         let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return None };
-        let Asked { method, params, .. } = Asked::clone(asked);
+        let LookupRequest { method, params, .. } = LookupRequest::clone(asked);
         let reply = connection.requests.settle(&request, Settled::Lookup(lookup))?;
         match found {
             // FLT-05: nothing is told from memory.
@@ -158,11 +158,11 @@ impl TaskMachine<'_> {
         }
     }
 
-    fn page_of(&self, conn: ConnId, records: &[TaskRecord]) -> Page {
+    fn page_of(&self, conn: ConnId, records: &[TaskRecord]) -> TaskPage {
         let size = self.settings.tasks.page_size.max(1);
         let last = records.get(size - 1).filter(|_| records.len() > size);
         let viewer = self.outbox.identity_of(conn);
-        Page {
+        TaskPage {
             tasks: records.iter().take(size).map(|record| record.id).collect(),
             next: last.map(|last| self.tasks.write_cursor(&viewer, last.position)),
         }

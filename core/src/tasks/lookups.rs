@@ -8,22 +8,22 @@ use crate::action::Action;
 use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Asked, Reply, TaskMethod, Work};
+use crate::outbox::requests::{LookupRequest, Reply, TaskMethod, Work};
 use crate::rpc::params::Params;
 use crate::tasks::durable::{Seq, StoreWrite};
 use crate::tasks::shared::{Lookup, LookupId, Wanted};
-use crate::tasks::task::Page;
+use crate::tasks::task::TaskPage;
 
 /// Questions to the table, and the tasks that are here because requests wait for them.
 #[derive(Debug, Default)]
-pub(crate) struct Lookups {
+pub(crate) struct TaskLookups {
     last: u64,
     /// Requests that wait, by the number of their question.
     open: BTreeMap<LookupId, (ConnId, RequestId)>,
     /// Tasks of the request that is being answered: they stay until then.
     pub(super) held: BTreeSet<TaskId>,
     /// Page of the table for the request that is being answered.
-    pub(super) page: Option<Page>,
+    pub(super) page: Option<TaskPage>,
     /// Tasks that go when no request waits for them any more, and whether each is watched.
     pub(super) awaited: BTreeMap<TaskId, bool>,
     /// Requests that wait for a write.
@@ -37,7 +37,7 @@ pub(crate) struct Lookups {
     pub(super) lease: Option<Armed>,
 }
 
-impl Lookups {
+impl TaskLookups {
     /// Asks the table for the records that a request needs, which waits for them.
     pub(super) fn ask(
         &mut self,
@@ -54,7 +54,7 @@ impl Lookups {
         let lookup = self.number((reply.conn, reply.id.clone()));
         let viewer = connection.identity.clone();
         let params = params.map(|params| params.get().into());
-        let asked = Box::new(Asked { lookup, method, params });
+        let asked = Box::new(LookupRequest { lookup, method, params });
         connection.requests.open(reply, Work::Lookup(asked));
         outbox.push(Action::LookUp(Box::new(Lookup { id: lookup, viewer, wanted })));
     }
@@ -138,7 +138,7 @@ impl Lookups {
     }
 
     /// Takes out the page for the request that is being answered.
-    pub(crate) const fn take_page(&mut self) -> Option<Page> {
+    pub(crate) const fn take_page(&mut self) -> Option<TaskPage> {
         self.page.take()
     }
 
@@ -146,7 +146,7 @@ impl Lookups {
     ///
     /// # Panics
     /// When its question is not open.
-    pub(crate) fn check(&self, asked: &Asked, conn: ConnId, request: &RequestId) {
+    pub(crate) fn check(&self, asked: &LookupRequest, conn: ConnId, request: &RequestId) {
         let of = self.open.get(&asked.lookup);
         assert!(
             of.is_some_and(|of| (of.0, &of.1) == (conn, request)),

@@ -9,12 +9,12 @@ use crate::jobs::Jobs;
 use crate::jobs::lifecycle::JobMachine;
 use crate::lend::lend;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::calls::Calls;
+use crate::outgoing::OutgoingRequests;
+use crate::outgoing::calls::OutgoingMachine;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
-use crate::tasks::lookups::Lookups;
+use crate::tasks::lookups::TaskLookups;
 use crate::tasks::news::TaskNews;
 use crate::tasks::task::Tasks;
 use crate::time::Now;
@@ -24,13 +24,13 @@ use crate::upstream::table::Upstreams;
 pub(crate) struct TaskMachine<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) outgoing: &'a mut OutgoingRequests,
     pub(crate) timers: &'a mut TimerQueue,
     pub(crate) jobs: &'a mut Jobs,
     pub(crate) tasks: &'a mut Tasks,
     pub(crate) suspended: &'a mut SuspendedCalls,
     pub(crate) keyed: &'a mut KeyedCalls,
-    pub(crate) lookups: &'a mut Lookups,
+    pub(crate) lookups: &'a mut TaskLookups,
     /// No further work is taken.
     pub(crate) retires: &'a mut bool,
     pub(crate) settings: &'a Arc<Settings>,
@@ -47,8 +47,8 @@ impl TaskMachine<'_> {
     }
 
     /// The questions of tasks.
-    pub(super) fn calls(&mut self) -> Calls<'_> {
-        lend!(Calls, self, self.drains)
+    pub(super) fn calls(&mut self) -> OutgoingMachine<'_> {
+        lend!(OutgoingMachine, self, self.drains)
     }
 
     /// News of tasks.

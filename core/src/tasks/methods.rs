@@ -9,7 +9,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::limits::OnTtl;
-use crate::outbox::requests::{Asked, Reply, TaskMethod, TaskView, Work};
+use crate::outbox::requests::{LookupRequest, Reply, TaskMethod, TaskView, Work};
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::reason::StopReason;
@@ -275,7 +275,7 @@ impl TaskMachine<'_> {
         let responses: Box<str> = given.map_or("{}", Raw::get).into();
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         let lookup = self.lookups.number((reply.conn, reply.id.clone()));
-        let asked = Asked { lookup, method: TaskMethod::Update, params: None };
+        let asked = LookupRequest { lookup, method: TaskMethod::Update, params: None };
         connection.requests.open(reply, Work::Lookup(Box::new(asked)));
         let seq = self.tasks.writes_mut().number(None);
         self.lookups.await_write(seq, lookup);

@@ -40,7 +40,7 @@ pub(crate) struct LastVisible {
 ///     gone                   └──────────────► Owed ─┘
 /// ```
 #[derive(Debug, Default)]
-pub(crate) enum Durability {
+pub(crate) enum DiskState {
     /// All that is to be there.
     #[default]
     Settled,
@@ -55,7 +55,7 @@ pub(crate) enum Durability {
     Owed(LastVisible),
 }
 
-impl Durability {
+impl DiskState {
     /// Whether this write is the one that will make it settled.
     pub(crate) fn awaits(&self, seq: Seq) -> bool {
         match self {

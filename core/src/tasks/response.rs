@@ -15,7 +15,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::tasks::durable::{RecordedOutcome, Unstored};
 use crate::tasks::extension;
 use crate::tasks::machine::TaskMachine;
-use crate::tasks::persistence::{Durability, untold};
+use crate::tasks::persistence::{DiskState, untold};
 use crate::tasks::status::Status;
 
 /// When something may be said of a task.
@@ -41,17 +41,17 @@ impl TaskMachine<'_> {
         let open = !task.status().is_terminal();
         let elsewhere = matches!(task.outcome(), RecordedOutcome::Stored { .. });
         match (task.disk(), form) {
-            (Durability::Fresh | Durability::Creating(..), _) => When::Later,
+            (DiskState::Fresh | DiskState::Creating(..), _) => When::Later,
             // That it is there may be told, and how it was before.
-            (Durability::Ending(..) | Durability::Owed(_), TaskView::Handle) => When::Now,
-            (Durability::Ending(..), _) => When::Later,
-            (Durability::Owed(_), _) => {
+            (DiskState::Ending(..) | DiskState::Owed(_), TaskView::Handle) => When::Now,
+            (DiskState::Ending(..), _) => When::Later,
+            (DiskState::Owed(_), _) => {
                 When::NotYet(self.tasks.writes().outage().unwrap_or(Unstored::Broken))
             }
-            (Durability::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
-            (Durability::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
+            (DiskState::Settled, TaskView::Outcome) if open || elsewhere => When::Later,
+            (DiskState::Settled, TaskView::Detailed(_)) if elsewhere => When::Later,
             // The form of a failure there depends on the outcome (EXT-03).
-            (Durability::Settled, TaskView::Handle)
+            (DiskState::Settled, TaskView::Handle)
                 if elsewhere
                     && rules == TaskRules::Extension
                     && task.status() == Status::Failed =>
@@ -59,7 +59,7 @@ impl TaskMachine<'_> {
                 When::Later
             }
             (
-                Durability::Settled,
+                DiskState::Settled,
                 TaskView::Handle
                 | TaskView::Outcome
                 | TaskView::State

@@ -21,7 +21,7 @@ use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::tasks::machine::TaskMachine;
-use crate::tasks::persistence::{Durability, LastVisible, StoreStep, Written, store_error, untold};
+use crate::tasks::persistence::{DiskState, LastVisible, StoreStep, Written, store_error, untold};
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
@@ -346,26 +346,26 @@ pub(crate) fn check(engine: &Engine) {
         }
         let ended = task.status().is_terminal();
         match task.disk() {
-            Durability::Settled => {
+            DiskState::Settled => {
                 let waits = !ended || task.aside.load.is_some();
                 assert!(waits || task.aside.waiters.is_empty(), "{id} keeps somebody waiting");
             }
-            Durability::Fresh => {
+            DiskState::Fresh => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
                 assert!(writes.is_fresh(*id), "{id} is never written");
             }
-            Durability::Creating(seq, written) => {
+            DiskState::Creating(seq, written) => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
                 assert!(ended || *written == Written::Begun, "{id} has an outcome on disk only");
                 let sent = writes.key_of(*seq);
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
-            Durability::Ending(seq, before) => {
+            DiskState::Ending(seq, before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
                 let sent = writes.key_of(*seq);
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }
-            Durability::Owed(before) => {
+            DiskState::Owed(before) => {
                 assert!(ended && !before.status.is_terminal(), "{id} ends once");
                 assert!(writes.owes(*id), "{id} is never written");
                 assert!(task.aside.waiters.is_empty(), "{id} keeps somebody waiting for ever");
@@ -378,8 +378,7 @@ pub(crate) fn check(engine: &Engine) {
     }
     assert_eq!(held_jobs, engine.jobs.held(), "jobs that wait for the disk are counted");
     writes.check(|id| {
-        let is_owed =
-            |task: &Task| matches!(task.disk(), Durability::Owed(_)) || task.owes_change();
+        let is_owed = |task: &Task| matches!(task.disk(), DiskState::Owed(_)) || task.owes_change();
         engine.tasks.get(id).is_none_or(is_owed)
     });
 }

@@ -95,7 +95,7 @@ pub(super) enum NotStored {
 
 /// A page of `tasks/list`.
 #[derive(Debug)]
-pub(crate) struct Page {
+pub(crate) struct TaskPage {
     pub(crate) tasks: alloc::vec::Vec<TaskId>,
     pub(crate) next: Option<String>,
 }
@@ -494,12 +494,12 @@ impl Tasks {
         viewer: &Identity,
         cursor: Option<&str>,
         size: usize,
-    ) -> Option<Page> {
+    ) -> Option<TaskPage> {
         let after = match cursor {
             None => 0,
             Some(cursor) => self.read_cursor(viewer, cursor)?,
         };
-        let mut page = Page { tasks: alloc::vec::Vec::new(), next: None };
+        let mut page = TaskPage { tasks: alloc::vec::Vec::new(), next: None };
         let Some(owner) = self.owner_named(viewer) else { return Some(page) };
         let mut last = after;
         // Tasks that are being created come last, so that none is passed over.

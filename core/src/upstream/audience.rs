@@ -9,21 +9,21 @@ use core::fmt;
 
 use crate::identity::Identity;
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 
 /// Clients of one identity and era.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Audience {
+pub(crate) struct ListAudience {
     pub(crate) identity: Identity,
-    pub(crate) era: Era,
+    pub(crate) era: SpokenEra,
 }
 
-impl Audience {
+impl ListAudience {
     /// The audience of a client; `None` where an instance serves one call of anyone.
-    pub(crate) fn of(server: &UpstreamServer, identity: &Identity, era: Era) -> Option<Self> {
+    pub(crate) fn of(server: &UpstreamServer, identity: &Identity, era: SpokenEra) -> Option<Self> {
         let era = match server.share {
             Share::Call => return None,
-            Share::Identity => Era::Modern,
+            Share::Identity => SpokenEra::Modern,
             Share::Connection => era,
         };
         Some(Self { identity: identity.clone(), era })
@@ -33,19 +33,19 @@ impl Audience {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (era, identity) = text.split_once(' ')?;
         let era = match era {
-            "session" => Era::Session,
-            "stateless" => Era::Modern,
+            "session" => SpokenEra::Session,
+            "stateless" => SpokenEra::Modern,
             _ => return None,
         };
         Some(Self { identity: Identity::parse(identity)?, era })
     }
 }
 
-impl fmt::Display for Audience {
+impl fmt::Display for ListAudience {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let era = match self.era {
-            Era::Session => "session",
-            Era::Modern => "stateless",
+            SpokenEra::Session => "session",
+            SpokenEra::Modern => "stateless",
         };
         write!(f, "{era} {}", self.identity)
     }
@@ -65,13 +65,13 @@ mod tests {
             Identity::Subject("https://a#b c".into()),
             Identity::Anonymous,
         ] {
-            for era in [Era::Session, Era::Modern] {
-                let audience = Audience { identity: identity.clone(), era };
-                assert_eq!(Audience::parse(&format!("{audience}")), Some(audience));
+            for era in [SpokenEra::Session, SpokenEra::Modern] {
+                let audience = ListAudience { identity: identity.clone(), era };
+                assert_eq!(ListAudience::parse(&format!("{audience}")), Some(audience));
             }
         }
         for text in ["", "session", "session x:1", "modern uid:1", "session uid:-1"] {
-            assert_eq!(Audience::parse(text), None, "{text}");
+            assert_eq!(ListAudience::parse(text), None, "{text}");
         }
     }
 }

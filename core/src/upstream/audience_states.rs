@@ -7,10 +7,10 @@ use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
 use crate::policy::access::Item;
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::table::{Server, Upstreams};
 
 /// Audiences of one server that are kept at most; those without an instance are forgotten first.
@@ -18,7 +18,7 @@ const AUDIENCES_MAX: usize = 256;
 
 impl Upstreams {
     /// A server as an audience knows it, or else as it is known to all.
-    pub(crate) fn state(&self, name: &str, audience: Option<&Audience>) -> Option<&Server> {
+    pub(crate) fn state(&self, name: &str, audience: Option<&ListAudience>) -> Option<&Server> {
         let own = audience.and_then(|audience| self.personal.get(name)?.get(audience));
         own.or_else(|| self.server(name))
     }
@@ -27,7 +27,7 @@ impl Upstreams {
     pub(crate) fn state_mut(
         &mut self,
         name: &str,
-        audience: Option<&Audience>,
+        audience: Option<&ListAudience>,
     ) -> Option<&mut Server> {
         let Some(audience) = audience else { return self.server_mut(name) };
         let common = self.server(name)?;
@@ -35,7 +35,7 @@ impl Upstreams {
         let instances = &self.instances;
         let states = self.personal.entry(server.name.clone()).or_default();
         if states.len() >= AUDIENCES_MAX && !states.contains_key(audience) {
-            let has_none = |of: &Audience| {
+            let has_none = |of: &ListAudience| {
                 let mut all = instances.values().filter(|of| of.server == server);
                 !all.any(|instance| instance.audience.as_ref() == Some(of))
             };
@@ -58,9 +58,9 @@ impl Upstreams {
         &'a self,
         server: &'a Server,
         identity: &Identity,
-        era: Era,
+        era: SpokenEra,
     ) -> &'a Server {
-        let audience = Audience::of(&server.server, identity, era);
+        let audience = ListAudience::of(&server.server, identity, era);
         self.state(&server.server.name, audience.as_ref()).unwrap_or(server)
     }
 
@@ -93,15 +93,15 @@ pub(super) fn audience_of(
     outbox: &Outbox,
     server: &UpstreamServer,
     client: ConnId,
-) -> Option<Audience> {
-    Audience::of(server, &outbox.identity_of(client), era_of(outbox, client))
+) -> Option<ListAudience> {
+    ListAudience::of(server, &outbox.identity_of(client), era_of(outbox, client))
 }
 
 /// The clients of an audience.
 pub(super) fn clients_of(
     outbox: &Outbox,
     server: &UpstreamServer,
-    audience: Option<&Audience>,
+    audience: Option<&ListAudience>,
 ) -> Vec<ConnId> {
     let all = outbox.connections().iter();
     let is_one = |conn: ConnId| {

@@ -6,7 +6,7 @@ use crate::upstream::list::LISTS;
 
 /// A request that waits for upstreams to tell of themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Awaited {
+pub(crate) enum AwaitedAnswer {
     /// `initialize`, which cannot be cancelled (CAN-04).
     Initialize,
     /// `server/discover`
@@ -17,7 +17,7 @@ pub(crate) enum Awaited {
     Listen(Box<str>),
 }
 
-impl Awaited {
+impl AwaitedAnswer {
     /// The method of the request, for a log.
     pub(crate) const fn method(&self) -> &'static str {
         match self {

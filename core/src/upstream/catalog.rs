@@ -18,7 +18,7 @@ use crate::upstream::rewrite::{
 use crate::upstream::route::Route;
 use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::table::Server;
 use crate::upstream::warnings::Warnings;
 
@@ -40,7 +40,7 @@ impl Server {
             is_unsaved: false,
             is_verified: false,
             era: None,
-            calls_in: Era::Modern,
+            calls_in: SpokenEra::Modern,
             failures: 0,
             not_before: crate::time::Instant::ZERO,
             failure: None,

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::ids::{ConnId, RequestId};
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::{OutgoingRequest, Refusal};
-use crate::upstream::early_messages::Early;
+use crate::upstream::early_messages::EarlyMessages;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::questions::refuse_question;
@@ -19,7 +19,7 @@ impl Upstreams {
     /// A session begins: requests and changes of servers wait until its client is initialized.
     pub(crate) fn hold_early(&mut self, client: ConnId) {
         if !self.is_empty() {
-            self.early.insert(client, Early::default());
+            self.early.insert(client, EarlyMessages::default());
         }
     }
 

@@ -9,7 +9,7 @@ use crate::outgoing::call::OutgoingRequest;
 
 /// Messages that are held for one client.
 #[derive(Debug, Default)]
-pub(crate) struct Early {
+pub(crate) struct EarlyMessages {
     /// Requests of its servers, in their order.
     pub(crate) questions: VecDeque<(Reply, OutgoingRequest)>,
     /// Lists that have changed.

@@ -7,7 +7,7 @@ use crate::event::Outcome;
 use crate::ids::{AskId, ConnId, JobId};
 use crate::outbox::requests::{Reply, Topic};
 use crate::outgoing::call::OutgoingRequest;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 
 /// A consequence beyond the gateway.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(crate) enum GatewayEffect {
     /// A list of these clients may be another now.
     Announce { topic: Topic, clients: Vec<ConnId> },
     /// A request that waited for servers is answered.
-    Answer { reply: Reply, awaited: Awaited },
+    Answer { reply: Reply, awaited: AwaitedAnswer },
     /// The connection to an instance is gone.
     Remove(ConnId),
 }

@@ -9,7 +9,7 @@ use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::upstream::gateway::Gateway;
 use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
-use crate::upstream::spoken::{Era, Revision};
+use crate::upstream::spoken::{Revision, SpokenEra};
 use crate::upstream::table::{Instance, Key, Phase};
 
 impl Gateway<'_> {
@@ -17,18 +17,18 @@ impl Gateway<'_> {
     ///
     /// On an instance that several clients share, only a request of 2026-07-28 names the
     /// capabilities of its client, so that one can be asked (UPS-12).
-    pub(crate) fn wanted_era(&self, key: &Key, client: ConnId) -> Era {
+    pub(crate) fn wanted_era(&self, key: &Key, client: ConnId) -> SpokenEra {
         match key {
             Key::Client(_) | Key::Call => era_of(self.outbox, client),
-            Key::Owner(_) => Era::Modern,
+            Key::Owner(_) => SpokenEra::Modern,
         }
     }
 
     /// The era of the first message to a process of a server.
-    pub(crate) fn opening_era(&self, server: &UpstreamServer, wanted: Era) -> Era {
+    pub(crate) fn opening_era(&self, server: &UpstreamServer, wanted: SpokenEra) -> SpokenEra {
         match &server.revision {
-            Revision::Stateless => Era::Modern,
-            Revision::Session | Revision::Exactly(_) => Era::Session,
+            Revision::Stateless => SpokenEra::Modern,
+            Revision::Session | Revision::Exactly(_) => SpokenEra::Session,
             Revision::Auto => {
                 self.upstreams.server(&server.name).and_then(|state| state.era).unwrap_or(wanted)
             }
@@ -40,7 +40,7 @@ impl Gateway<'_> {
         let newest = Dialect::NEWEST_WITH_INITIALIZE;
         let asked = match (&instance.server.revision, &instance.key) {
             (Revision::Exactly(revision), _) => Dialect::find(revision),
-            (_, Key::Client(client)) if era_of(self.outbox, *client) == Era::Session => {
+            (_, Key::Client(client)) if era_of(self.outbox, *client) == SpokenEra::Session => {
                 self.outbox.connection(*client).map(|peer| peer.dialect)
             }
             (_, Key::Client(_) | Key::Owner(_) | Key::Call) => None,
@@ -49,11 +49,11 @@ impl Gateway<'_> {
     }
 
     /// The era of an instance after its handshake.
-    pub(crate) fn settled_era(&self, instance: &Instance) -> Option<Era> {
+    pub(crate) fn settled_era(&self, instance: &Instance) -> Option<SpokenEra> {
         let conn = instance.conn.filter(|_| instance.is_in_session())?;
         Some(match self.outbox.dialect(conn) == &MCP_2026_07_28 {
-            true => Era::Modern,
-            false => Era::Session,
+            true => SpokenEra::Modern,
+            false => SpokenEra::Session,
         })
     }
 
@@ -64,7 +64,7 @@ impl Gateway<'_> {
         let instance = self.find_instance(server, &key, wanted);
         let instance = instance.and_then(|id| self.upstreams.instances.get(&id));
         let settled = instance.and_then(|instance| self.settled_era(instance));
-        settled.unwrap_or_else(|| self.opening_era(server, wanted)) == Era::Modern
+        settled.unwrap_or_else(|| self.opening_era(server, wanted)) == SpokenEra::Modern
     }
 
     /// The open instance of a server for these requests. An instance for a single call is one whose
@@ -73,7 +73,7 @@ impl Gateway<'_> {
         &self,
         server: &UpstreamServer,
         key: &Key,
-        wanted: Era,
+        wanted: SpokenEra,
     ) -> Option<InstanceId> {
         let opening = self.opening_era(server, wanted);
         let fits = |instance: &Instance| {
@@ -91,15 +91,15 @@ impl Gateway<'_> {
         let own = self.upstreams.instances.iter().filter(|(_, instance)| {
             instance.key == Key::Client(client)
                 && instance.is_open()
-                && self.opening_era(&instance.server, Era::Session) == Era::Session
-                && self.opening_era(&instance.server, instance.era) == Era::Modern
+                && self.opening_era(&instance.server, SpokenEra::Session) == SpokenEra::Session
+                && self.opening_era(&instance.server, instance.era) == SpokenEra::Modern
         });
         let own: Vec<InstanceId> = own.map(|(id, _)| *id).collect();
         for id in own {
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { continue };
-            instance.era = Era::Session;
+            instance.era = SpokenEra::Session;
             if let Some(audience) = &mut instance.audience {
-                audience.era = Era::Session;
+                audience.era = SpokenEra::Session;
             }
             match instance.phase {
                 Phase::Queued | Phase::Starting => {}

@@ -13,7 +13,7 @@ use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
-use crate::outgoing::Outgoing;
+use crate::outgoing::OutgoingRequests;
 use crate::outgoing::call::{Answer, Call, CallFor};
 use crate::rpc::answered::Answered;
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ use crate::upstream::table::Upstreams;
 pub(crate) struct Gateway<'a> {
     pub(crate) upstreams: &'a mut Upstreams,
     pub(crate) outbox: &'a mut Outbox,
-    pub(crate) outgoing: &'a mut Outgoing,
+    pub(crate) outgoing: &'a mut OutgoingRequests,
     pub(crate) timers: &'a mut TimerQueue,
     pub(crate) jobs: &'a mut Jobs,
     pub(crate) tasks: &'a mut Tasks,

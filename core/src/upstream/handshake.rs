@@ -23,7 +23,7 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::list::LISTS;
 use crate::upstream::listen::declared_lists;
 use crate::upstream::rewrite::{elements, error_of, member, text_member};
-use crate::upstream::spoken::{Era, Revision};
+use crate::upstream::spoken::{Revision, SpokenEra};
 use crate::upstream::table::Phase;
 
 /// How long `server/discover` waits for an answer before `initialize` is sent as well: servers of
@@ -52,8 +52,8 @@ impl Gateway<'_> {
         }
         let (server, wanted) = (Arc::clone(&instance.server), instance.era);
         match self.opening_era(&server, wanted) {
-            Era::Session => self.send_initialize(id),
-            Era::Modern => self.send_probe(id),
+            SpokenEra::Session => self.send_initialize(id),
+            SpokenEra::Modern => self.send_probe(id),
         }
     }
 
@@ -221,8 +221,10 @@ impl Gateway<'_> {
     fn note_era(&mut self, id: InstanceId, dialect: &'static Dialect) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         let only = match (dialect == &MCP_2026_07_28, instance.refusal.take()) {
-            (true, Some(_)) => Some(Era::Modern),
-            (false, _) if instance.is_probed && instance.discovered.is_none() => Some(Era::Session),
+            (true, Some(_)) => Some(SpokenEra::Modern),
+            (false, _) if instance.is_probed && instance.discovered.is_none() => {
+                Some(SpokenEra::Session)
+            }
             (true, None) | (false, _) => None,
         };
         let name = instance.server.name.clone();

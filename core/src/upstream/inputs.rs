@@ -18,7 +18,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::narrow::era_of;
-use crate::upstream::question::Question;
+use crate::upstream::question::ServerQuestion;
 use crate::upstream::rewrite::{error_of, member, members, text_member, with_member};
 use crate::upstream::table::Inputs;
 
@@ -83,7 +83,8 @@ impl Gateway<'_> {
                 let Some(Inputs { responses, .. }) = relayed.inputs.as_deref_mut() else { return };
                 let comma = if responses.is_empty() { "" } else { "," };
                 responses.push_str(&format!("{comma}\"{key}\":{}", result.get()));
-                let waits = |question: &Question| matches!(question, Question::Input(_));
+                let waits =
+                    |question: &ServerQuestion| matches!(question, ServerQuestion::Input(_));
                 if !relayed.questions.values().any(waits) {
                     self.send_again(job);
                 }

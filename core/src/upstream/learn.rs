@@ -16,7 +16,7 @@ use crate::outbox::Outbox;
 use crate::outbox::requests::Topic;
 use crate::protocol::revision::{Dialect, MCP_2026_07_28};
 use crate::time::Instant;
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::audience_states::{audience_of, clients_of};
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
@@ -289,7 +289,7 @@ impl Gateway<'_> {
 
     /// The host has the manifest of a server from an earlier process (UPS-09).
     pub(crate) fn on_manifest(&mut self, server: &str, manifest: &Manifest) {
-        let audience = Audience::parse(&manifest.audience);
+        let audience = ListAudience::parse(&manifest.audience);
         if audience.is_none() && !manifest.audience.is_empty() {
             return;
         }

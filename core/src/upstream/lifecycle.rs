@@ -17,12 +17,12 @@ use crate::jobs::job::JobState;
 use crate::policy::access::Item;
 use crate::protocol::role::Side;
 use crate::rpc::error::{ErrorObject, code};
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
-use crate::upstream::spoken::{Era, Revision};
+use crate::upstream::spoken::{Revision, SpokenEra};
 use crate::upstream::table::{Instance, Key, Phase, Server};
 
 /// Wait after the first failed start; it doubles with each further one.
@@ -172,7 +172,7 @@ impl Gateway<'_> {
         if let Some(id) = found.filter(|_| !has_its_share) {
             return Assigned::To(id);
         }
-        let audience = Audience::of(server, owner, era);
+        let audience = ListAudience::of(server, owner, era);
         let Some(state) = self.upstreams.state(&server.name, audience.as_ref()) else {
             let message = format!("server {:?} is not configured any more", server.name);
             return Assigned::Failed(ErrorObject::new(code::INTERNAL_ERROR, message));
@@ -203,7 +203,7 @@ impl Gateway<'_> {
     }
 
     /// Notes the era of the clients that instances for single calls are kept warm for.
-    pub(crate) fn note_calls_in(&mut self, server: &UpstreamServer, key: &Key, era: Era) {
+    pub(crate) fn note_calls_in(&mut self, server: &UpstreamServer, key: &Key, era: SpokenEra) {
         if let Some(state) = self.upstreams.server_mut(&server.name)
             && *key == Key::Call
         {
@@ -253,7 +253,7 @@ impl Gateway<'_> {
             && matches!(instance.phase, Phase::Probing | Phase::Initializing);
         let name = instance.server.name.clone();
         if let Some(server) = self.upstreams.server_mut(&name).filter(|_| is_blamed) {
-            server.era = Some(Era::Session);
+            server.era = Some(SpokenEra::Session);
         }
         is_blamed
     }
@@ -296,7 +296,7 @@ impl Gateway<'_> {
         }
     }
 
-    fn note_failed_start(&mut self, name: &str, audience: Option<&Audience>) {
+    fn note_failed_start(&mut self, name: &str, audience: Option<&ListAudience>) {
         let now = self.now.at;
         if let Some(server) = self.upstreams.state_mut(name, audience) {
             server.failures = server.failures.saturating_add(1);

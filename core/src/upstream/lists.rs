@@ -18,7 +18,7 @@ use crate::rpc::error::{ErrorObject, code};
 use crate::server::stateless;
 use crate::tool::Tool;
 use crate::upstream::audience_states::audience_of;
-use crate::upstream::awaited::Awaited;
+use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::learn::tells_changes;
@@ -27,7 +27,7 @@ use crate::upstream::mirror::Mirror;
 use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::table::{Key, Server, Upstreams, own_name};
 use crate::upstream::targets::uris_of;
 use crate::upstream::uri;
@@ -56,15 +56,17 @@ impl Gateway<'_> {
         self.renew_own_instances(reply.conn);
         self.start_eager_for(reply.conn);
         match self.upstreams.shown_through(self.outbox, reply.conn) {
-            Some(_) => self.await_upstreams(reply, Awaited::Initialize),
-            None => self.effect(GatewayEffect::Answer { reply, awaited: Awaited::Initialize }),
+            Some(_) => self.await_upstreams(reply, AwaitedAnswer::Initialize),
+            None => {
+                self.effect(GatewayEffect::Answer { reply, awaited: AwaitedAnswer::Initialize })
+            }
         }
     }
 
     /// Answers a request from the known lists of the upstreams, or lets it wait for them.
-    pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: Awaited) {
+    pub(crate) fn await_upstreams(&mut self, reply: Reply, awaited: AwaitedAnswer) {
         self.wake_upstreams(reply.conn);
-        if let Awaited::List(at) = awaited {
+        if let AwaitedAnswer::List(at) = awaited {
             self.refresh_list(reply.conn, at);
         }
         if self.upstreams.is_waiting(self.outbox, reply.conn, &awaited) {
@@ -124,12 +126,12 @@ impl Gateway<'_> {
         }
     }
 
-    fn answer_from_upstreams(&mut self, reply: Reply, awaited: Awaited) {
+    fn answer_from_upstreams(&mut self, reply: Reply, awaited: AwaitedAnswer) {
         // UPS-08: with one server its failure is the answer; of several the others are shown.
         let shown = self.upstreams.shown_through(self.outbox, reply.conn);
         let is_unknown = |server: &&Server| match awaited {
-            Awaited::List(at) => !server.known[at],
-            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
+            AwaitedAnswer::List(at) => !server.known[at],
+            AwaitedAnswer::Initialize | AwaitedAnswer::Discover | AwaitedAnswer::Listen(_) => {
                 server.manifest.is_none()
             }
         };
@@ -144,8 +146,8 @@ impl Gateway<'_> {
             return self.outbox.fail(reply, &error);
         }
         match awaited {
-            Awaited::List(at) => self.answer_list(reply, at),
-            Awaited::Initialize | Awaited::Discover | Awaited::Listen(_) => {
+            AwaitedAnswer::List(at) => self.answer_list(reply, at),
+            AwaitedAnswer::Initialize | AwaitedAnswer::Discover | AwaitedAnswer::Listen(_) => {
                 self.effect(GatewayEffect::Answer { reply, awaited });
             }
         }
@@ -201,7 +203,7 @@ impl Upstreams {
             return Some(&tool.input_schema);
         }
         let servers = self.servers.iter().flat_map(|server| {
-            let eras = [Era::Session, Era::Modern];
+            let eras = [SpokenEra::Session, SpokenEra::Modern];
             eras.map(|era| self.state_for(server, caller.identity, era))
         });
         let server = { servers }
@@ -247,16 +249,21 @@ impl Upstreams {
     }
 
     /// Whether a request of a connection waits for servers that have not told of themselves.
-    pub(crate) fn is_waiting(&self, outbox: &Outbox, conn: ConnId, awaited: &Awaited) -> bool {
+    pub(crate) fn is_waiting(
+        &self,
+        outbox: &Outbox,
+        conn: ConnId,
+        awaited: &AwaitedAnswer,
+    ) -> bool {
         let is_unknown = |server: &Server| {
             server.manifest.is_none() && self.is_learning_for(outbox, &server.server, conn)
         };
         match (awaited, self.shown_through(outbox, conn)) {
-            (Awaited::Initialize | Awaited::Discover, None) => false,
-            (Awaited::List(at), _) => self
+            (AwaitedAnswer::Initialize | AwaitedAnswer::Discover, None) => false,
+            (AwaitedAnswer::List(at), _) => self
                 .seen_servers(outbox, conn)
                 .any(|server| self.awaits_list(outbox, server, conn, *at)),
-            (Awaited::Initialize | Awaited::Discover | Awaited::Listen(_), _) => {
+            (AwaitedAnswer::Initialize | AwaitedAnswer::Discover | AwaitedAnswer::Listen(_), _) => {
                 self.seen_servers(outbox, conn).any(is_unknown)
             }
         }

@@ -12,14 +12,14 @@ use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 use crate::upstream::rewrite::elements;
 use crate::upstream::scope::Scope;
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::table::{Server, Upstreams};
 
 /// The era of a client: that of its session, or of the requests that it makes without one.
-pub(crate) fn era_of(outbox: &Outbox, client: ConnId) -> Era {
+pub(crate) fn era_of(outbox: &Outbox, client: ConnId) -> SpokenEra {
     match outbox.connection(client).map(|peer| peer.phase) {
-        Some(Phase::Fresh) => Era::Modern,
-        Some(Phase::Ready) | None => Era::Session,
+        Some(Phase::Fresh) => SpokenEra::Modern,
+        Some(Phase::Ready) | None => SpokenEra::Session,
     }
 }
 

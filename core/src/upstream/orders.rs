@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::ids::InstanceId;
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::gateway::Gateway;
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::table::{Instance, Key};
 
 impl Gateway<'_> {
@@ -16,7 +16,7 @@ impl Gateway<'_> {
         let Some(server) = self.upstreams.server(name) else { return 0 };
         let server = Arc::clone(&server.server);
         self.upstreams.forgive(name);
-        let open: Vec<(InstanceId, Key, Era, Option<Audience>)> = self
+        let open: Vec<(InstanceId, Key, SpokenEra, Option<ListAudience>)> = self
             .upstreams
             .instances
             .iter()

@@ -20,7 +20,7 @@ use crate::outbox::requests::Topic;
 use crate::rpc::error::{ErrorObject, code};
 use crate::tool::Tool;
 use crate::upstream::approval::{Approval, ApprovedTools, ToolChange, pinned};
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::audience_states::{audience_of, clients_of};
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
@@ -96,7 +96,7 @@ impl Upstreams {
     }
 
     /// Hands the approvals of a server to one of its states, which offers its tools anew.
-    fn apply_pins(&mut self, name: &str, audience: Option<&Audience>) {
+    fn apply_pins(&mut self, name: &str, audience: Option<&ListAudience>) {
         let Some(pins) = self.pins.get(name) else { return };
         let own = audience.and_then(|of| pins.by.get(&Some(of.identity.clone()))).cloned();
         let common = pins.by.get(&None).cloned();
@@ -113,7 +113,7 @@ impl Upstreams {
     }
 
     /// The audiences that a server is known to, all of them last.
-    fn audiences(&self, name: &str) -> Vec<Option<Audience>> {
+    fn audiences(&self, name: &str) -> Vec<Option<ListAudience>> {
         let own = self.personal.get(name).into_iter().flat_map(|states| states.keys());
         own.cloned().map(Some).chain([None]).collect()
     }
@@ -162,7 +162,7 @@ impl Gateway<'_> {
     pub(crate) fn pin_tools(
         &mut self,
         server: &Arc<UpstreamServer>,
-        audience: Option<&Audience>,
+        audience: Option<&ListAudience>,
         is_whole: bool,
     ) {
         if server.pin == Pin::Off {
@@ -199,7 +199,7 @@ impl Gateway<'_> {
     }
 
     /// Tells an operator of the tools that differ, if they are others than before.
-    pub(super) fn note_changes(&mut self, name: &str, audience: Option<&Audience>) {
+    pub(super) fn note_changes(&mut self, name: &str, audience: Option<&ListAudience>) {
         let state = match audience {
             None => self.upstreams.server_mut(name),
             Some(of) => self.upstreams.personal.get_mut(name).and_then(|all| all.get_mut(of)),

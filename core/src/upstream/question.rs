@@ -15,7 +15,7 @@ pub(crate) enum AskedOf {
 
 /// A question of a relayed job.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum ServerQuestion {
     /// The server's own request with this id, which is answered.
     Request(RequestId),
     /// An input under this key that a result of a server without sessions asks for.

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::client::session::permitted;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Ending, Phase};
+use crate::connection::{ConnectionEnd, Phase};
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
 use crate::outbox::Outbox;
@@ -27,7 +27,7 @@ use crate::rpc::params::Params;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::list::LISTS;
-use crate::upstream::question::{AskedOf, Question};
+use crate::upstream::question::{AskedOf, ServerQuestion};
 use crate::upstream::rewrite::{
     error_of, failed_result, member, members, params_for_other_hop, text_member,
 };
@@ -38,7 +38,7 @@ use crate::upstream::tasked::TASK;
 const CONFIRM: AskId = AskId::new(0);
 
 /// The client that a request of a server is for.
-enum Cause {
+enum AskedClient {
     /// That of this job.
     Job(JobId),
     /// The only one of the instance.
@@ -64,8 +64,8 @@ impl Gateway<'_> {
         let text = params.map_or("{}", Params::get);
         let cause = self.cause_of(reply.conn, text);
         let job = match &cause {
-            Cause::Job(job) => Some(*job),
-            Cause::Client(_) | Cause::Unknown => None,
+            AskedClient::Job(job) => Some(*job),
+            AskedClient::Client(_) | AskedClient::Unknown => None,
         };
         let shown = self.shown_client(id, job);
         let is_known = is_question(method);
@@ -82,11 +82,11 @@ impl Gateway<'_> {
         };
         let with_task = member(text, "task").is_some() && shown.is_some_and(augments);
         let passed = params_for_other_hop(text, None, is_known && !with_task);
-        let cause = shown.filter(|_| !is_known || with_task).map_or(cause, Cause::Client);
+        let cause = shown.filter(|_| !is_known || with_task).map_or(cause, AskedClient::Client);
         let asked = match &cause {
-            Cause::Job(job) => self.jobs.get(*job).map(|job| job.conn),
-            Cause::Client(client) => Some(*client),
-            Cause::Unknown => None,
+            AskedClient::Job(job) => self.jobs.get(*job).map(|job| job.conn),
+            AskedClient::Client(client) => Some(*client),
+            AskedClient::Unknown => None,
         };
         if let Some(client) = asked {
             self.note_question(id, (method, text), client);
@@ -101,13 +101,13 @@ impl Gateway<'_> {
             task: None,
         };
         match cause {
-            Cause::Job(job) => self.ask_for_job(reply, job, request),
-            Cause::Client(client) => {
+            AskedClient::Job(job) => self.ask_for_job(reply, job, request),
+            AskedClient::Client(client) => {
                 if let Some((reply, request)) = self.hold_question(reply, client, request) {
                     self.ask_client(reply, client, request);
                 }
             }
-            Cause::Unknown => {
+            AskedClient::Unknown => {
                 let message = format!(
                     "{method:?} is refused: no single call can have caused it, and several clients \
                      share this instance (share = \"connection\" gives each client its own)"
@@ -119,13 +119,13 @@ impl Gateway<'_> {
 
     /// The client whose call caused a request of a server. A cancelled call counts as long as the
     /// server may work on it: a guess would ask the wrong client.
-    fn cause_of(&self, conn: ConnId, params: &str) -> Cause {
+    fn cause_of(&self, conn: ConnId, params: &str) -> AskedClient {
         let instance = self.outbox.instance(conn);
         let Some(instance) = instance.and_then(|id| self.upstreams.instances.get(&id)) else {
-            return Cause::Unknown;
+            return AskedClient::Unknown;
         };
         if let Some(job) = self.related_job(conn, params) {
-            return Cause::Job(job);
+            return AskedClient::Job(job);
         }
         // A list is answered without a question.
         let is_list = |job: &&JobId| {
@@ -134,9 +134,9 @@ impl Gateway<'_> {
         };
         let mut calls = instance.calls.iter().filter(|job| !is_list(job));
         match (calls.next(), calls.next(), &instance.key) {
-            (Some(only), None, _) => Cause::Job(*only),
-            (_, _, Key::Client(client)) => Cause::Client(*client),
-            (_, _, Key::Owner(_) | Key::Call) => Cause::Unknown,
+            (Some(only), None, _) => AskedClient::Job(*only),
+            (_, _, Key::Client(client)) => AskedClient::Client(*client),
+            (_, _, Key::Owner(_) | Key::Call) => AskedClient::Unknown,
         }
     }
 
@@ -159,7 +159,7 @@ impl Gateway<'_> {
     }
 
     fn ask_for_job(&mut self, reply: Reply, job: JobId, request: OutgoingRequest) {
-        let question = Question::Request(reply.id.clone());
+        let question = ServerQuestion::Request(reply.id.clone());
         let Some(ask) = self.number_question(job, question) else {
             return refuse_question(self.outbox, reply, Refusal::NoJob);
         };
@@ -169,7 +169,7 @@ impl Gateway<'_> {
     }
 
     /// Notes a question of a relayed job; `None` if the job has ended.
-    fn number_question(&mut self, job: JobId, question: Question) -> Option<AskId> {
+    fn number_question(&mut self, job: JobId, question: ServerQuestion) -> Option<AskId> {
         let relayed = self.upstreams.jobs.get_mut(&job)?;
         relayed.last_ask += 1;
         let ask = AskId::new(relayed.last_ask);
@@ -179,7 +179,7 @@ impl Gateway<'_> {
 
     /// A job asks for an input that a result of its server names by this key.
     pub(crate) fn ask_for_input(&mut self, job: JobId, key: &str, request: OutgoingRequest) {
-        if let Some(ask) = self.number_question(job, Question::Input(key.into())) {
+        if let Some(ask) = self.number_question(job, ServerQuestion::Input(key.into())) {
             self.effect(GatewayEffect::AskForJob { job, ask, request });
         }
     }
@@ -200,7 +200,9 @@ impl Gateway<'_> {
         let request = OutgoingRequest { answer_timeout, ..request };
         let refusal = match self.outbox.connection(client) {
             None => Some(Refusal::NoConnection),
-            Some(connection) if connection.ending != Ending::Open => Some(Refusal::NoConnection),
+            Some(connection) if connection.ending != ConnectionEnd::Open => {
+                Some(Refusal::NoConnection)
+            }
             Some(connection) if connection.phase == Phase::Fresh => Some(Refusal::NotInitialized),
             Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
             Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
@@ -217,7 +219,7 @@ impl Gateway<'_> {
             client,
             CallFor::Question,
             &request,
-            &call::Cause::default(),
+            &call::CallCause::default(),
         );
         self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
@@ -241,14 +243,14 @@ impl Gateway<'_> {
         let Some(question) = relayed.questions.remove(&ask) else { return };
         let instance = relayed.instance;
         match question {
-            Question::Request(request) => {
+            ServerQuestion::Request(request) => {
                 let of = instance.and_then(|id| self.upstreams.instances.get(&id));
                 if let Some(conn) = of.and_then(|instance| instance.conn) {
                     self.answer_question(conn, &request, AskedOf::Job(job, ask), answer);
                 }
             }
-            Question::Input(key) => self.on_input(job, &key, answer),
-            Question::Confirmation => self.on_confirmation(job, answer),
+            ServerQuestion::Input(key) => self.on_input(job, &key, answer),
+            ServerQuestion::Confirmation => self.on_confirmation(job, answer),
         }
     }
 
@@ -345,7 +347,7 @@ impl Gateway<'_> {
             task: None,
         };
         if let Some(relayed) = self.upstreams.jobs.get_mut(&job) {
-            relayed.questions.insert(CONFIRM, Question::Confirmation);
+            relayed.questions.insert(CONFIRM, ServerQuestion::Confirmation);
         }
         self.effect(GatewayEffect::AskForJob { job, ask: CONFIRM, request });
         true
@@ -381,7 +383,7 @@ impl Gateway<'_> {
         let instance = relayed.instance.and_then(|id| self.upstreams.instances.get(&id));
         let conn = instance.and_then(|instance| instance.conn);
         for (ask, question) in questions {
-            if let (Question::Request(request), Some(conn)) = (question, conn) {
+            if let (ServerQuestion::Request(request), Some(conn)) = (question, conn) {
                 self.answer_question(conn, &request, AskedOf::Job(job, ask), Answer::Cancelled);
             }
         }

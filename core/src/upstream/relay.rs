@@ -38,13 +38,13 @@ use crate::upstream::rewrite::{
 };
 use crate::upstream::route::Route;
 use crate::upstream::server_task::{is_handle, with_tasks};
-use crate::upstream::table::{Key, Phase, Relayed, Sent};
+use crate::upstream::table::{Key, Phase, RelayedJob, SentRequest};
 use crate::upstream::targets::with_shown_uri;
 
 impl Gateway<'_> {
     /// The turn of a relayed job has come.
     pub(crate) fn begin_relayed(&mut self, id: JobId, params: &Json) {
-        let relayed = Relayed {
+        let relayed = RelayedJob {
             instance: None,
             params: Some(params.get().into()),
             sent: None,
@@ -122,7 +122,7 @@ impl Gateway<'_> {
         let others: Vec<JobId> = instance.calls.iter().copied().collect();
         instance.calls.insert(job);
         for other in &others {
-            if let Some(Relayed { sent: Some(sent), .. }) = self.upstreams.jobs.get_mut(other) {
+            if let Some(RelayedJob { sent: Some(sent), .. }) = self.upstreams.jobs.get_mut(other) {
                 sent.is_shared = true;
             }
         }
@@ -159,7 +159,7 @@ impl Gateway<'_> {
             server.counts.calls += 1;
         }
         let Some(relayed) = self.upstreams.jobs.get_mut(&job) else { return };
-        relayed.sent = Some(Sent { call: number, frame, since: self.now.at, is_shared });
+        relayed.sent = Some(SentRequest { call: number, frame, since: self.now.at, is_shared });
         let with_tasks = is_modern && self.declare_tasks(job, &route.method);
         let claim = match is_modern {
             true => self.claim_of_call(job, &params, with_tasks),
@@ -467,7 +467,7 @@ impl Gateway<'_> {
         self.advance_check(id, CheckInput::TimerDue);
     }
 
-    fn surroundings(&self, id: JobId, sent: &Sent, to: InstanceId) -> Surroundings {
+    fn surroundings(&self, id: JobId, sent: &SentRequest, to: InstanceId) -> Surroundings {
         let calls = self.upstreams.instances.get(&to).map(|instance| &instance.calls);
         let is_live = |job: &&JobId| {
             let state = self.jobs.get(**job).map(|job| job.state());

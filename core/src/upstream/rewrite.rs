@@ -125,8 +125,8 @@ pub(crate) fn without_hop_members(result: Answered<'_>) -> Json {
 }
 
 /// Parts of the text of a result to replace, in order, and whether neither member is left.
-fn edits_without(text: &str, hop: &HopMembers) -> (Vec<Edit>, bool) {
-    let (mut edits, mut is_bare) = (Vec::<Edit>::new(), true);
+fn edits_without(text: &str, hop: &HopMembers) -> (Vec<MemberEdit>, bool) {
+    let (mut edits, mut is_bare) = (Vec::<MemberEdit>::new(), true);
     let places = [hop.kind().map(|place| (place, false)), hop.meta().map(|place| (place, true))];
     let mut places: Vec<_> = places.into_iter().flatten().collect();
     places.sort_unstable_by_key(|(place, _)| place.member().start);
@@ -145,7 +145,7 @@ fn edits_without(text: &str, hop: &HopMembers) -> (Vec<Edit>, bool) {
             continue;
         }
         // The last member: the comma before it goes, or the one before members that go as well.
-        let goes = |(range, text): &mut Edit| range.end == start && text.is_empty();
+        let goes = |(range, text): &mut MemberEdit| range.end == start && text.is_empty();
         let start = edits.pop_if(goes).map_or(start, |(range, _)| range.start);
         let before = text.get(..start).unwrap_or_default().trim_ascii_end();
         let start = before.strip_suffix(',').map_or(start, str::len);
@@ -155,10 +155,10 @@ fn edits_without(text: &str, hop: &HopMembers) -> (Vec<Edit>, bool) {
 }
 
 /// A part of a text, and the text in its place.
-type Edit = (Range<usize>, String);
+type MemberEdit = (Range<usize>, String);
 
 /// A text with these parts replaced, given in order.
-fn edited(text: &str, edits: &[Edit]) -> String {
+fn edited(text: &str, edits: &[MemberEdit]) -> String {
     let (mut out, mut at) = (String::with_capacity(text.len()), 0);
     for (range, new) in edits {
         out.push_str(text.get(at..range.start).unwrap_or_default());

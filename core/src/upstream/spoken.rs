@@ -50,7 +50,7 @@ impl Revision {
 
 /// Kind of handshake, and of everything after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Era {
+pub(crate) enum SpokenEra {
     /// `initialize`
     Session,
     /// `server/discover`

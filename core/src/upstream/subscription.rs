@@ -43,7 +43,7 @@ impl Topics {
 /// Subscriptions of the engine at one instance.
 #[derive(Debug, Default)]
 pub(crate) struct Subscription {
-    newest: Option<Open>,
+    newest: Option<OpenStream>,
     /// The acknowledged one that the newest replaces.
     before: Option<CallId>,
     /// The server has refused one, or ends each at once: none is opened any more.
@@ -55,7 +55,7 @@ pub(crate) struct Subscription {
 }
 
 #[derive(Debug)]
-struct Open {
+struct OpenStream {
     call: CallId,
     topics: Topics,
     since: Instant,
@@ -93,7 +93,7 @@ impl Subscription {
 
     /// A subscription was sent; the one before is kept until it is acknowledged.
     pub(crate) fn open(&mut self, call: CallId, topics: Topics, now: Instant) {
-        let newest = Open { call, topics, since: now, granted: None };
+        let newest = OpenStream { call, topics, since: now, granted: None };
         self.before = self.newest.replace(newest).map(|open| open.call);
     }
 

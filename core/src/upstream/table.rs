@@ -17,20 +17,20 @@ use crate::policy::account::ChargedText;
 use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::approval::{Pins, ServerPins};
-use crate::upstream::audience::Audience;
+use crate::upstream::audience::ListAudience;
 use crate::upstream::check::Check;
-use crate::upstream::early_messages::Early;
+use crate::upstream::early_messages::EarlyMessages;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
 use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::mirror::Mirror;
-use crate::upstream::question::Question;
+use crate::upstream::question::ServerQuestion;
 use crate::upstream::reading::Reading;
 use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
-use crate::upstream::spoken::Era;
+use crate::upstream::spoken::SpokenEra;
 use crate::upstream::subscription::Subscription;
 use crate::upstream::warnings::Warnings;
 
@@ -40,14 +40,14 @@ pub(crate) struct Upstreams {
     /// Servers in the order of the settings, which is the order of lists.
     pub(crate) servers: Vec<Server>,
     /// Servers as their audiences know them, by name; `servers` has the state that is known to all.
-    pub(crate) personal: BTreeMap<Box<str>, BTreeMap<Audience, Server>>,
+    pub(crate) personal: BTreeMap<Box<str>, BTreeMap<ListAudience, Server>>,
     /// Approved tools of servers, by name.
     pub(crate) pins: BTreeMap<Box<str>, ServerPins>,
     /// Number of the last difference from an approved tool.
     pub(crate) last_pins: u64,
     pub(crate) instances: BTreeMap<InstanceId, Instance>,
     /// Relayed jobs that the host would otherwise run.
-    pub(crate) jobs: BTreeMap<JobId, Relayed>,
+    pub(crate) jobs: BTreeMap<JobId, RelayedJob>,
     pub(crate) checks: BTreeMap<CheckId, JobId>,
     /// Requests of clients that wait for the identity or the lists of servers.
     pub(crate) waiters: BTreeSet<(ConnId, RequestId)>,
@@ -67,7 +67,7 @@ pub(crate) struct Upstreams {
     /// the URI that it knows.
     pub(crate) watched: BTreeMap<ResourceKey, BTreeMap<Watcher, ChargedText>>,
     /// Messages for sessions that are not initialized, by their clients.
-    pub(crate) early: BTreeMap<ConnId, Early>,
+    pub(crate) early: BTreeMap<ConnId, EarlyMessages>,
     /// Log levels that sessions have asked for.
     pub(crate) levels: BTreeMap<ConnId, LogLevel>,
     /// Facts for the receipts of jobs that are about to end.
@@ -141,9 +141,9 @@ pub(crate) struct Server {
     /// Whether the manifest is one of this process rather than of an earlier one.
     pub(crate) is_verified: bool,
     /// The only era that it speaks, as far as a handshake has shown one.
-    pub(crate) era: Option<Era>,
+    pub(crate) era: Option<SpokenEra>,
     /// Era of the latest client with instances for single calls.
-    pub(crate) calls_in: Era,
+    pub(crate) calls_in: SpokenEra,
     /// Starts that failed one after the other.
     pub(crate) failures: u32,
     /// When it may start again.
@@ -191,9 +191,9 @@ pub(crate) struct Instance {
     pub(crate) server: Arc<UpstreamServer>,
     pub(crate) key: Key,
     /// Era of the clients that it starts for.
-    pub(crate) era: Era,
+    pub(crate) era: SpokenEra,
     /// The clients that its lists and its failures are for; `None` for all.
-    pub(crate) audience: Option<Audience>,
+    pub(crate) audience: Option<ListAudience>,
     pub(crate) phase: Phase,
     pub(crate) conn: Option<ConnId>,
     /// Jobs that were assigned and not sent.
@@ -234,16 +234,16 @@ pub(crate) struct Instance {
 
 /// A relayed job.
 #[derive(Debug)]
-pub(crate) struct Relayed {
+pub(crate) struct RelayedJob {
     /// The instance that it was assigned to.
     pub(crate) instance: Option<InstanceId>,
     /// Params for the upstream; taken when they are sent.
     pub(crate) params: Option<Box<str>>,
-    pub(crate) sent: Option<Sent>,
+    pub(crate) sent: Option<SentRequest>,
     pub(crate) check: Option<(CheckId, Check)>,
     pub(crate) timer: Option<Armed>,
     /// Its questions to its client that wait for an answer.
-    pub(crate) questions: BTreeMap<AskId, Question>,
+    pub(crate) questions: BTreeMap<AskId, ServerQuestion>,
     /// The last number of a question.
     pub(crate) last_ask: u64,
     /// Inputs that a result of its server asks for.
@@ -272,7 +272,7 @@ pub(crate) struct Inputs {
 
 /// A request that was handed to the send queue of its instance.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sent {
+pub(crate) struct SentRequest {
     pub(crate) call: CallId,
     /// Its frame in the send queue.
     pub(crate) frame: u64,
@@ -282,7 +282,7 @@ pub(crate) struct Sent {
 }
 
 impl Instance {
-    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key, era: Era) -> Self {
+    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key, era: SpokenEra) -> Self {
         Self {
             server,
             key,
@@ -409,7 +409,7 @@ impl Upstreams {
     }
 
     /// Whether a server has an instance that is on its way to tell its identity or lists.
-    pub(crate) fn is_learning(&self, server: &str, audience: Option<&Audience>) -> bool {
+    pub(crate) fn is_learning(&self, server: &str, audience: Option<&ListAudience>) -> bool {
         self.instances.values().any(|instance| {
             let tells =
                 instance.is_starting() || instance.starts_again || instance.reading.is_active();
@@ -421,7 +421,7 @@ impl Upstreams {
     pub(crate) fn is_learning_list(
         &self,
         server: &str,
-        audience: Option<&Audience>,
+        audience: Option<&ListAudience>,
         at: usize,
     ) -> bool {
         self.instances.values().any(|instance| {
@@ -432,7 +432,12 @@ impl Upstreams {
     }
 
     /// The tool that a caller knows by this name.
-    pub(crate) fn tool(&self, name: &str, caller: &Caller<'_>, era: Era) -> Option<Arc<Tool>> {
+    pub(crate) fn tool(
+        &self,
+        name: &str,
+        caller: &Caller<'_>,
+        era: SpokenEra,
+    ) -> Option<Arc<Tool>> {
         let tool = self.tool_if(name, caller, era, &|item| caller.sees(item))?;
         Some(tool.1)
     }
@@ -443,7 +448,7 @@ impl Upstreams {
         &'a self,
         name: &str,
         caller: &Caller<'_>,
-        era: Era,
+        era: SpokenEra,
         is_in: &dyn Fn(Item<'_>) -> bool,
     ) -> Option<(&'a Server, Arc<Tool>)> {
         let is_plain = caller.scope.is_some_and(|scope| scope.only().is_some());

@@ -11,13 +11,13 @@ const ROOM_KEPT: usize = 64;
 
 /// Jobs, sorted: ids grow, so that is the order of arrival.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct JobLane {
     /// None is empty but a single one, whose room is kept for the next job.
     pieces: VecDeque<VecDeque<JobId>>,
     len: usize,
 }
 
-impl Lane {
+impl JobLane {
     pub(super) const fn len(&self) -> usize {
         self.len
     }
@@ -118,7 +118,7 @@ mod tests {
     /// however many wait. Nothing that waits is moved but in its own piece.
     #[test]
     fn a_lane_is_a_sorted_set() {
-        let (mut lane, mut set) = (Lane::default(), BTreeSet::new());
+        let (mut lane, mut set) = (JobLane::default(), BTreeSet::new());
         let mut random = 1_u64;
         for turn in 0..60_000_u64 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
@@ -148,7 +148,7 @@ mod tests {
     /// Cancelling every job frees its room.
     #[test]
     fn what_is_hardly_used_is_given_back() {
-        let mut lane = Lane::default();
+        let mut lane = JobLane::default();
         (0..100_000).for_each(|job| _ = lane.push(JobId::new(job)));
         (0..100_000).filter(|job| job % 500 > 0).for_each(|job| _ = lane.remove(JobId::new(job)));
         lane.check();

@@ -9,7 +9,7 @@ use crate::births::Births;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::policy::account::Account;
-use crate::supervisor::effect::{Effect, Input, WATCH};
+use crate::supervisor::effect::{Input, SupervisionEffect, WATCH};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::terms::Terms;
 use crate::time::Instant;
@@ -148,31 +148,33 @@ pub(super) fn prompt(id: u32, session: &str) -> String {
 pub(super) const CANCEL: &str =
     r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#;
 
-fn shown(effect: &Effect, frame: &str) -> String {
+fn shown(effect: &SupervisionEffect, frame: &str) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match effect {
-        Effect::ForwardToAgent => alloc::format!("agent {frame}"),
-        Effect::ForwardToClient => alloc::format!("client {frame}"),
-        Effect::ToAgent(bytes) => alloc::format!("agent {}", text(bytes)),
-        Effect::ToClient(bytes) => alloc::format!("client {}", text(bytes)),
-        Effect::Start => "start".to_string(),
-        Effect::End => "end".to_string(),
-        Effect::Examine { check: WATCH, .. } => "look".to_string(),
-        Effect::Examine { births, .. } => alloc::format!("examine{}", works(births)),
-        Effect::EndStrays { births, .. } => alloc::format!("end strays{}", works(births)),
-        Effect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
-        Effect::Ended(work) => {
+        SupervisionEffect::ForwardToAgent => alloc::format!("agent {frame}"),
+        SupervisionEffect::ForwardToClient => alloc::format!("client {frame}"),
+        SupervisionEffect::ToAgent(bytes) => alloc::format!("agent {}", text(bytes)),
+        SupervisionEffect::ToClient(bytes) => alloc::format!("client {}", text(bytes)),
+        SupervisionEffect::Start => "start".to_string(),
+        SupervisionEffect::End => "end".to_string(),
+        SupervisionEffect::Examine { check: WATCH, .. } => "look".to_string(),
+        SupervisionEffect::Examine { births, .. } => alloc::format!("examine{}", works(births)),
+        SupervisionEffect::EndStrays { births, .. } => {
+            alloc::format!("end strays{}", works(births))
+        }
+        SupervisionEffect::Cancelled { said, .. } => alloc::format!("cancelled by {said}"),
+        SupervisionEffect::Ended(work) => {
             let stopped = if work.stopped.is_some() { " stopped" } else { "" };
             alloc::format!("ended {} {:?}{stopped}", work.method, work.outcome)
         }
-        Effect::Receipt(receipt) => {
+        SupervisionEffect::Receipt(receipt) => {
             let by = receipt.cancel.as_ref().map(|cancel| alloc::format!(" by {}", cancel.by));
             let (why, proof) = (receipt.why.as_str(), receipt.proof.as_str());
             let of = receipt.object.as_ref().map(|(kind, id)| alloc::format!(" of {kind} {id}"));
             let (by, of) = (by.unwrap_or_default(), of.unwrap_or_default());
             alloc::format!("receipt {why} {proof}{by}{of}")
         }
-        Effect::CloseClient => "close".to_string(),
+        SupervisionEffect::CloseClient => "close".to_string(),
     }
 }
 

@@ -4,10 +4,10 @@ use core::time::Duration;
 
 use crate::reason::StopReason;
 use crate::supervisor::stop::StopInput::{self, AgentEnded, Answered, Due, Examined, StraysEnded};
-use crate::supervisor::stop::StopStep::{
+use crate::supervisor::stop::TurnStopStep::{
     self, EndStrays, Examine, GiveUp, Nothing, Over, SayOther,
 };
-use crate::supervisor::stop::{Form, Stop};
+use crate::supervisor::stop::{CancelForm, TurnStop};
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 use crate::upstream::server::OnIgnoredCancel;
@@ -18,7 +18,8 @@ fn assert_courses(courses: &[Course<'_>], on_ignored: OnIgnoredCancel) {
     for course in courses {
         let grace = Duration::from_secs(2);
         let mut now = Instant::ZERO;
-        let mut stop = Stop::new(now, StopReason::Requested, Form::Session, grace, on_ignored);
+        let mut stop =
+            TurnStop::new(now, StopReason::Requested, CancelForm::Session, grace, on_ignored);
         for (input, expected) in *course {
             now = if *input == Due { stop.due.unwrap_or(now) } else { now };
             assert_eq!(stop.take(now, *input), *expected, "{input:?} of {course:?}");

@@ -14,7 +14,7 @@ use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::json::writer::Writer;
 use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq};
-use crate::tasks::persistence::{DiskInput, Durability, LastVisible};
+use crate::tasks::persistence::{DiskInput, DiskState, LastVisible};
 use crate::tasks::status::Status;
 use crate::time::{Instant, Wall};
 
@@ -87,7 +87,7 @@ pub(crate) struct Aside {
     pub(crate) waiters: SmallSet<(ConnId, RequestId)>,
     /// Subscriptions that are told of every change (MOD-08).
     pub(crate) listeners: SmallSet<(ConnId, RequestId)>,
-    disk: Durability,
+    disk: DiskState,
     /// The load that will bring its outcome.
     pub(crate) load: Option<LoadId>,
     /// The job that ended while the creation was on its way, and where it came from: that it was
@@ -120,7 +120,7 @@ impl IsEmpty for Aside {
     const EMPTY: &'static Self = &Self {
         waiters: SmallSet::None,
         listeners: SmallSet::None,
-        disk: Durability::Settled,
+        disk: DiskState::Settled,
         load: None,
         maker: None,
         said: Vec::new(),
@@ -133,7 +133,7 @@ impl IsEmpty for Aside {
     fn is_empty_value(&self) -> bool {
         self.waiters.is_empty()
             && self.listeners.is_empty()
-            && matches!(self.disk, Durability::Settled)
+            && matches!(self.disk, DiskState::Settled)
             && self.load.is_none()
             && self.maker.is_none()
             && self.said.is_empty()
@@ -226,7 +226,7 @@ impl Task {
     }
 
     /// How much of it is on disk.
-    pub(crate) fn disk(&self) -> &Durability {
+    pub(crate) fn disk(&self) -> &DiskState {
         &self.aside.disk
     }
 
@@ -234,7 +234,7 @@ impl Task {
     pub(super) fn persist(&mut self, input: DiskInput) {
         let disk = self.aside.some().map(|aside| mem::take(&mut aside.disk));
         let disk = disk.unwrap_or_default().after(input);
-        if !matches!(disk, Durability::Settled) {
+        if !matches!(disk, DiskState::Settled) {
             self.aside.disk = disk;
         }
         self.aside.shrink();
@@ -256,12 +256,12 @@ impl Task {
 
     /// Whether its creation is not on disk yet: no peer may know of it (DUR-01).
     pub(crate) fn is_being_created(&self) -> bool {
-        matches!(self.aside.disk, Durability::Fresh | Durability::Creating(..))
+        matches!(self.aside.disk, DiskState::Fresh | DiskState::Creating(..))
     }
 
     /// Whether all that is to be on disk of it is there.
     pub(crate) fn is_settled(&self) -> bool {
-        matches!(self.aside.disk, Durability::Settled)
+        matches!(self.aside.disk, DiskState::Settled)
     }
 
     /// Its outcome.
@@ -281,7 +281,7 @@ impl Task {
     /// How it shows itself: as it is, or as it was while its end is not on disk (DUR-01).
     pub(crate) fn view(&self) -> View<'_> {
         match &self.aside.disk {
-            Durability::Settled | Durability::Fresh | Durability::Creating(..) => {
+            DiskState::Settled | DiskState::Fresh | DiskState::Creating(..) => {
                 match &self.aside.changing {
                     Some(changing) => of_before(&changing.before),
                     None => {
@@ -290,7 +290,7 @@ impl Task {
                     }
                 }
             }
-            Durability::Ending(_, before) | Durability::Owed(before) => of_before(before),
+            DiskState::Ending(_, before) | DiskState::Owed(before) => of_before(before),
         }
     }
 
