@@ -14,3 +14,4 @@ mod real;
 mod sdk;
 mod structure;
 mod tidy;
+mod walks;
