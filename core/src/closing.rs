@@ -5,12 +5,12 @@ use core::time::Duration;
 
 use crate::acp::cancel::cut_off;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{ConnectionEnd, Counterpart, Phase};
+use crate::connection::{ConnectionEnd, Counterpart, SessionPhase};
 use crate::engine::Engine;
 use crate::event::AfterInput;
 use crate::ids::{CallId, ConnId, RequestId};
-use crate::outbox::requests::{Reply, Work};
-use crate::outgoing::call::Call;
+use crate::outbox::requests::{Reply, RequestWork};
+use crate::outgoing::call::OutgoingCall;
 use crate::protocol::revision::Methods;
 use crate::reason::{CloseReason, StopReason};
 
@@ -102,7 +102,7 @@ impl Engine {
 
     /// Takes out all calls of a peer that answers nothing more. Its remote tasks are lost, and
     /// their calls with them.
-    fn take_all_calls(&mut self, conn: ConnId) -> Vec<(CallId, Call)> {
+    fn take_all_calls(&mut self, conn: ConnId) -> Vec<(CallId, OutgoingCall)> {
         let mut calls = self.outgoing.lose_calls(conn);
         for (id, remote) in self.outgoing.lose_remote_tasks(conn) {
             calls.push(self.calls().lose_remote(conn, id, remote));
@@ -111,19 +111,19 @@ impl Engine {
     }
 
     /// Cancels the plain calls of a peer that is gone and ends its waits. Tasks go on (TSK-15).
-    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Reply, Work)>) {
+    fn cancel_requests(&mut self, conn: ConnId, requests: Vec<(RequestId, Reply, RequestWork)>) {
         for (id, reply, work) in requests {
             match work {
-                Work::Job(job) => self.requestor_gone(job),
-                Work::Task(task, _) => {
+                RequestWork::Job(job) => self.requestor_gone(job),
+                RequestWork::Task(task, _) => {
                     if let Some(task) = self.tasks.get_mut(task) {
                         task.aside.forget_waiter(&(conn, id));
                     }
                 }
-                Work::Listen(listening) => self.unlisten(conn, &id, &listening),
-                Work::Survey(_) | Work::Lookup(_) => {}
-                Work::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
-                Work::Question(of) => self.gateway().withdraw_question(of, None),
+                RequestWork::Listen(listening) => self.unlisten(conn, &id, &listening),
+                RequestWork::Survey(_) | RequestWork::Lookup(_) => {}
+                RequestWork::Upstream(_) => _ = self.upstreams.waiters.remove(&(conn, id)),
+                RequestWork::Question(of) => self.gateway().withdraw_question(of, None),
             }
             match cut_off(&self.outbox, conn, StopReason::Disconnected) {
                 Some(error) => self.outbox.fail(reply, &error),
@@ -180,11 +180,11 @@ impl Engine {
             | ConnectionEnd::Closing(_)
             | ConnectionEnd::Finished(AfterInput::Answer) => {}
             ConnectionEnd::Finished(AfterInput::AnswerWithin(grace)) => {
-                self.linger_or_end(conn, grace)
+                self.linger_or_end(conn, grace);
             }
             // Outside a session there is nothing a server may send unasked: the answer will tell.
             ConnectionEnd::Finished(AfterInput::AnswerAndProbe(_))
-                if connection.phase == Phase::Fresh => {}
+                if connection.phase == SessionPhase::Fresh => {}
             ConnectionEnd::Finished(AfterInput::AnswerAndProbe(every)) => {
                 let at = self.now.at + every;
                 self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);

@@ -16,13 +16,11 @@ use crate::log_level::LogLevel;
 use crate::outbox::requests::{BatchId, Requests, Topic};
 use crate::policy::account::{Account, Charge, ChargedText};
 use crate::policy::allow::Grants;
-use crate::protocol::capabilities::PeerCapabilities;
-use crate::protocol::capabilities::TaskCapabilities;
+use crate::protocol::capabilities::{PeerCapabilities, TaskCapabilities};
 use crate::protocol::revision::{Dialect, UnreadableId};
 use crate::protocol::role::Side;
 use crate::reason::CloseReason;
-use crate::rpc::send_queue::Handle;
-use crate::rpc::send_queue::SendQueue;
+use crate::rpc::send_queue::{Handle, SendQueue};
 use crate::time::Instant;
 use crate::upstream::scope::Scope;
 
@@ -60,7 +58,7 @@ enum CounterpartKind {
 
 /// How far a session is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SessionPhase {
     /// Nothing but `ping` and `initialize` (RPC-04).
     Fresh,
     /// `initialize` was answered.
@@ -102,7 +100,7 @@ pub(crate) struct Connection {
     pub(crate) dialect: &'static Dialect,
     /// Id in the error for an unreadable frame, by the revision that was spoken so far.
     pub(crate) unreadable_id: UnreadableId,
-    pub(crate) phase: Phase,
+    pub(crate) phase: SessionPhase,
     pub(crate) ending: ConnectionEnd,
     pub(crate) log_level: LogLevel,
     pub(crate) send_queue: LazyBox<SendQueue>,
@@ -233,7 +231,7 @@ impl Connection {
             side: Side::Server,
             dialect: Dialect::UNSETTLED,
             unreadable_id: Dialect::UNSETTLED.unreadable_id,
-            phase: Phase::Fresh,
+            phase: SessionPhase::Fresh,
             ending: ConnectionEnd::Open,
             log_level: LogLevel::Info,
             send_queue: LazyBox::default(),

@@ -12,14 +12,14 @@ use alloc::vec::Vec;
 use crate::action::Action;
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Armed, Timer, TimerQueue};
-use crate::connection::{Counterpart, Phase};
+use crate::connection::{Counterpart, SessionPhase};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobState};
-use crate::jobs::messages::Report;
+use crate::jobs::messages::ProgressReport;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Topic;
 use crate::outgoing::OutgoingRequests;
@@ -189,7 +189,12 @@ impl Engine {
             Event::Drained { conn } => self.on_drained(conn),
             Event::Progress { job, progress, total, message } => {
                 let (timers, hearers) = (&mut self.timers, (&mut self.outbox, &mut self.tasks));
-                self.jobs.on_progress(timers, hearers, job, Report { progress, total, message });
+                self.jobs.on_progress(
+                    timers,
+                    hearers,
+                    job,
+                    ProgressReport { progress, total, message },
+                );
             }
             Event::Output { job, line } => {
                 self.jobs.on_output(&mut self.outbox, &mut self.tasks, job, line);
@@ -282,7 +287,7 @@ impl Engine {
     #[must_use]
     pub fn session_dialect(&self, conn: ConnId) -> Option<&'static Dialect> {
         let connection = self.outbox.connection(conn)?;
-        (connection.phase == Phase::Ready).then_some(connection.dialect)
+        (connection.phase == SessionPhase::Ready).then_some(connection.dialect)
     }
 
     /// Identity that owns a job that is not gone yet.

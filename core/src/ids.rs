@@ -10,8 +10,8 @@ use uuid::fmt::Hyphenated;
 
 use crate::json::format::write_characters;
 use crate::json::scan;
-use crate::json::scan::Piece;
-use crate::json::whole::Whole;
+use crate::json::scan::TextPiece;
+use crate::json::whole::WholeNumber;
 
 /// Declares an id that is a number, counted by the engine or given by the host.
 macro_rules! numbered {
@@ -180,7 +180,7 @@ impl RequestId {
                 return Some(Self::Number(number));
             }
         }
-        let whole = Whole::read(token)?;
+        let whole = WholeNumber::read(token)?;
         let number = whole.to_i64().map(Self::Number);
         Some(number.unwrap_or_else(|| Self::Canonical(whole.canonical().into())))
     }
@@ -201,11 +201,11 @@ impl RequestId {
         }
         let mut canonical = String::from("\"");
         scan::pieces(inner, |piece| match piece {
-            Piece::Plain(plain) => write_characters(&mut canonical, plain),
-            Piece::Char(character) => {
+            TextPiece::Plain(plain) => write_characters(&mut canonical, plain),
+            TextPiece::Char(character) => {
                 write_characters(&mut canonical, character.encode_utf8(&mut [0; 4]));
             }
-            Piece::Lone(unit) => canonical.push_str(&format!("\\u{unit:04x}")),
+            TextPiece::Lone(unit) => canonical.push_str(&format!("\\u{unit:04x}")),
         });
         canonical.push('"');
         Self::Canonical(canonical.into())

@@ -7,13 +7,11 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::jobs::job::{Job, JobState, Purpose};
-use crate::outbox::requests::{TaskView, Work};
-use crate::outgoing::call::{Call, CallFor, Caller, PendingOutgoing, Wanted};
+use crate::outbox::requests::{RequestWork, TaskView};
+use crate::outgoing::call::{CallFor, CallWanted, Caller, OutgoingCall, PendingOutgoing};
 use crate::policy::account::ChargedText;
 use crate::protocol::request_meta::RequestContext;
-use crate::server::disconnect;
-use crate::server::idempotency;
-use crate::server::input_required;
+use crate::server::{disconnect, idempotency, input_required};
 use crate::tasks::status::Status;
 use crate::tasks::store;
 use crate::upstream::list::LISTS;
@@ -51,7 +49,7 @@ pub(crate) fn check(engine: &Engine) {
     for (id, entry) in engine.tasks.iter() {
         for (conn, request) in entry.aside.waiters.iter() {
             let work = engine.outbox.connection(*conn).and_then(|c| c.requests.work(request));
-            let Some(Work::Task(task, form)) = work else {
+            let Some(RequestWork::Task(task, form)) = work else {
                 panic!("a waiter waits (TSK-15)");
             };
             assert_eq!(task, id, "a waiter waits for this (TSK-15)");
@@ -62,7 +60,7 @@ pub(crate) fn check(engine: &Engine) {
         }
         for (conn, request) in entry.aside.listeners.iter() {
             let work = engine.outbox.connection(*conn).and_then(|c| c.requests.work(request));
-            let Some(Work::Listen(listening)) = work else {
+            let Some(RequestWork::Listen(listening)) = work else {
                 panic!("{id} is listened to by nobody (MOD-08)");
             };
             assert!(listening.tasks.contains(id), "a listener listens (MOD-08)");
@@ -113,7 +111,8 @@ fn requests(engine: &Engine) {
     for (conn, connection) in engine.outbox.connections() {
         let max = engine.loosest.inflight;
         // A cancel is never refused, and leaves one task less.
-        let cancels = |work: &Work| matches!(work, Work::Task(_, TaskView::Cancelled));
+        let cancels =
+            |work: &RequestWork| matches!(work, RequestWork::Task(_, TaskView::Cancelled));
         let cancelling = connection.requests.iter().filter(|(.., work)| cancels(work)).count();
         let bounded = engine.outbox.open_requests(*conn) - cancelling;
         assert!(bounded <= max, "{conn:?} has too many requests");
@@ -121,36 +120,36 @@ fn requests(engine: &Engine) {
             assert_eq!(reply.id, *id);
             assert_eq!(reply.conn, *conn);
             match work {
-                Work::Job(job) => {
+                RequestWork::Job(job) => {
                     let job = engine.jobs.get(*job).expect("a waiting request has a job (RPC-03)");
                     assert_eq!(*job.purpose(), Purpose::Answer(id.clone()));
                     assert_eq!(job.conn, *conn);
                     assert_eq!(job.terms.dialect(), reply.dialect, "a job speaks as its request");
                 }
-                Work::Task(task, _) => {
+                RequestWork::Task(task, _) => {
                     let task = engine.tasks.get(*task).expect("a waiting request has a task");
                     assert!(task.aside.waiters.contains(&(*conn, id.clone())));
                 }
-                Work::Lookup(asked) => engine.lookups.check(asked, *conn, id),
-                Work::Survey(survey) => {
+                RequestWork::Lookup(asked) => engine.lookups.check(asked, *conn, id),
+                RequestWork::Survey(survey) => {
                     let of = engine.surveys.get(survey);
                     let asks = of.map(|of| (of.conn, &of.request));
                     assert_eq!(asks, Some((*conn, id)), "a survey knows its request");
                 }
-                Work::Upstream(_) => {
+                RequestWork::Upstream(_) => {
                     let waits = engine.upstreams.waiters.contains(&(*conn, id.clone()));
                     assert!(waits, "{id} waits for upstreams that know nothing of it");
                 }
-                Work::Question(AskedOf::Job(job, ask)) => {
+                RequestWork::Question(AskedOf::Job(job, ask)) => {
                     let relayed = engine.upstreams.jobs.get(job);
                     let question = relayed.and_then(|relayed| relayed.questions.get(ask));
                     assert_eq!(question, Some(&ServerQuestion::Request(id.clone())), "UPS-12");
                 }
-                Work::Question(AskedOf::Client(client, call)) => {
+                RequestWork::Question(AskedOf::Client(client, call)) => {
                     let asked = engine.upstreams.asked.get(&(*client, *call));
                     assert_eq!(asked, Some(&(*conn, id.clone())), "UPS-12");
                 }
-                Work::Listen(listening) => {
+                RequestWork::Listen(listening) => {
                     for task in &listening.tasks {
                         let task = engine.tasks.get(*task).expect("what is listened to exists");
                         assert!(task.aside.listeners.contains(&(*conn, id.clone())));
@@ -159,7 +158,7 @@ fn requests(engine: &Engine) {
             }
         }
         for (id, topics) in &connection.aside.behind {
-            let Some(Work::Listen(listening)) = connection.requests.work(id) else {
+            let Some(RequestWork::Listen(listening)) = connection.requests.work(id) else {
                 panic!("{id} is behind and no subscription (MOD-08)");
             };
             assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
@@ -232,7 +231,7 @@ fn purpose(engine: &Engine, id: JobId, job: &Job) {
         Purpose::NoReceiver | Purpose::Orphan | Purpose::Retry(_) => {}
         Purpose::Answer(request) => {
             let work = engine.outbox.connection(job.conn).and_then(|c| c.requests.work(request));
-            let waits = work == Some(&Work::Job(id));
+            let waits = work == Some(&RequestWork::Job(id));
             assert!(waits, "{id} answers a request");
         }
         Purpose::Task => {
@@ -280,7 +279,7 @@ fn calls(engine: &Engine) {
                     let caller = Caller::Job { job: *id, ask: *ask };
                     assert_eq!(caller_of(engine, *conn, *call), Some(caller));
                     let entry = engine.outgoing.call(*conn, *call);
-                    let wanted = entry.is_none_or(|entry| entry.wanted() == Wanted::Yes);
+                    let wanted = entry.is_none_or(|entry| entry.wanted() == CallWanted::Yes);
                     assert!(!stopping || !wanted, "{id} is told to stop and still asks");
                     sent += 1;
                 }
@@ -301,7 +300,7 @@ fn calls(engine: &Engine) {
         sent += 1;
     }
     for (conn, peer) in engine.outgoing.peers() {
-        let own = |call: &&Call| matches!(call.receiver(), CallFor::Upstream(_));
+        let own = |call: &&OutgoingCall| matches!(call.receiver(), CallFor::Upstream(_));
         for list in LISTS {
             let asked = peer.calls().map(|(_, call)| call).filter(own);
             let asked = asked.filter(|call| *call.method == *list.method).count();
@@ -310,7 +309,7 @@ fn calls(engine: &Engine) {
         }
     }
     for (_, call) in engine.outgoing.peers().flat_map(|(_, peer)| peer.calls()) {
-        let bounded = call.wanted() == Wanted::Yes || call.timer.is_some();
+        let bounded = call.wanted() == CallWanted::Yes || call.timer.is_some();
         assert!(bounded, "the answer to a cancelled call is waited for without end (ACP-03)");
     }
     let open: usize = engine.outgoing.peers().map(|(conn, _)| open_calls(engine, *conn)).sum();
@@ -330,7 +329,7 @@ fn caller_of(engine: &Engine, conn: ConnId, id: CallId) -> Option<Caller> {
 fn open_calls(engine: &Engine, conn: ConnId) -> usize {
     let connection = engine.outbox.connection(conn).expect("calls wait on a connection");
     let peer = engine.outgoing.on(conn).expect("it was listed");
-    let is_of_caller = |call: &Call| matches!(call.receiver(), CallFor::Caller(_));
+    let is_of_caller = |call: &OutgoingCall| matches!(call.receiver(), CallFor::Caller(_));
     let mut open = peer.remote_tasks().filter(|(_, remote)| is_of_caller(&remote.call)).count();
     for (id, call) in peer.calls() {
         let about = |created: &CallId| engine.outgoing.remote(conn, *created);

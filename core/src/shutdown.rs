@@ -8,7 +8,7 @@ use crate::collections::timer_queue::Timer;
 use crate::engine::{Drain, Engine};
 use crate::ids::JobId;
 use crate::jobs::result;
-use crate::outbox::requests::Work;
+use crate::outbox::requests::RequestWork;
 use crate::reason::StopReason;
 use crate::tasks::task::Change;
 use crate::time::Instant;
@@ -71,17 +71,17 @@ impl Engine {
             let Some(connection) = self.outbox.connection_mut(conn) else { continue };
             for (_, reply, work) in connection.requests.take_all() {
                 match work {
-                    Work::Job(job) => _ = self.jobs.release(job),
-                    Work::Task(task, _) => {
+                    RequestWork::Job(job) => _ = self.jobs.release(job),
+                    RequestWork::Task(task, _) => {
                         if let Some(task) = self.tasks.get_mut(task) {
                             task.aside.forget_waiter(&(conn, reply.id.clone()));
                         }
                     }
-                    Work::Upstream(_) => {
+                    RequestWork::Upstream(_) => {
                         self.upstreams.waiters.remove(&(conn, reply.id.clone()));
                     }
-                    Work::Question(of) => self.gateway().withdraw_question(of, None),
-                    Work::Listen(_) | Work::Survey(_) | Work::Lookup(_) => {}
+                    RequestWork::Question(of) => self.gateway().withdraw_question(of, None),
+                    RequestWork::Listen(_) | RequestWork::Survey(_) | RequestWork::Lookup(_) => {}
                 }
                 let error = match cut_off(&self.outbox, conn, StopReason::Shutdown) {
                     Some(error) => error,

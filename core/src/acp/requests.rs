@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use crate::acp::cancel::cut_off;
 use crate::acp::protocol::{self, AcpForm, AcpPeer, AcpRole, Offer, Speaker};
 use crate::action::{Action, AuditEvent, Cancel};
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, SessionPhase};
 use crate::engine::Engine;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::{JobState, Purpose};
-use crate::outbox::requests::{Reply, Work};
+use crate::outbox::requests::{Reply, RequestWork};
 use crate::protocol::revision::{Dialect, Methods};
 use crate::protocol::role::Role;
 use crate::reason::StopReason;
@@ -36,7 +36,7 @@ impl Engine {
         let mut connection = Connection::new(identity, self.seed);
         connection.dialect = form.dialect();
         connection.unreadable_id = form.dialect().unreadable_id;
-        connection.phase = Phase::Ready;
+        connection.phase = SessionPhase::Ready;
         connection.acp = Some(AcpPeer::new(side));
         self.admit_connection(conn, connection, Role::Server);
     }
@@ -151,13 +151,13 @@ impl Engine {
         connection.acp.filter(|party| party.accepts_cancels(connection.dialect))?;
         // ACP-08: a cancel of an unknown or answered request is ignored.
         let id = match connection.requests.work(request)? {
-            Work::Job(id) => *id,
-            Work::Task(..)
-            | Work::Listen(_)
-            | Work::Survey(_)
-            | Work::Upstream(_)
-            | Work::Lookup(_)
-            | Work::Question(_) => return None,
+            RequestWork::Job(id) => *id,
+            RequestWork::Task(..)
+            | RequestWork::Listen(_)
+            | RequestWork::Survey(_)
+            | RequestWork::Upstream(_)
+            | RequestWork::Lookup(_)
+            | RequestWork::Question(_) => return None,
         };
         let job = self.jobs.get(id)?;
         // ACP-04: protected requests cannot be cancelled.

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::TimerQueue;
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, SessionPhase};
 use crate::identity::Identity;
 use crate::ids::ConnId;
 use crate::json::raw::Raw;
@@ -110,7 +110,7 @@ impl Outbox {
         let Some(connection) = self.connection_mut(conn) else { return Ok(()) };
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
-        connection.phase = Phase::Ready;
+        connection.phase = SessionPhase::Ready;
         connection.peer.tasks = TaskCapabilities::read(capabilities.tasks, dialect);
         if let Side::Client(side) = &mut connection.side {
             side.server = ServerCapabilities::read(Some(said.capabilities));
@@ -180,14 +180,14 @@ fn tool_permits(side: &ClientSide, ask: &OutgoingRequest) -> Result<(), Refusal>
 }
 
 #[derive(Deserialize, Default)]
-struct Named<'a> {
+struct NamedParams<'a> {
     #[serde(borrow, default)]
     name: Nullable<'a>,
     #[serde(borrow, default)]
     task: Nullable<'a>,
 }
 
-fn named(ask: &OutgoingRequest) -> Named<'_> {
+fn named(ask: &OutgoingRequest) -> NamedParams<'_> {
     let params = ask.params.as_ref().filter(|params| params.get().starts_with('{'));
     params.and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default()
 }

@@ -7,9 +7,9 @@ const CAPACITY_KEPT: usize = 1024;
 
 /// Index of a value in its slab. Starts at 1, so that an `Option<Place>` takes no extra memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place(NonZeroU32);
+pub(crate) struct SlabPlace(NonZeroU32);
 
-impl Place {
+impl SlabPlace {
     fn new(key: usize) -> Self {
         let number = u32::try_from(key + 1).ok().and_then(NonZeroU32::new);
         Self(number.expect("a slab has fewer than 2^32 values"))
@@ -38,22 +38,22 @@ impl<T> Slab<T> {
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, value: T) -> Place {
-        Place::new(self.values.insert(value))
+    pub(crate) fn insert(&mut self, value: T) -> SlabPlace {
+        SlabPlace::new(self.values.insert(value))
     }
 
     #[inline]
-    pub(crate) fn get(&self, place: Place) -> &T {
+    pub(crate) fn get(&self, place: SlabPlace) -> &T {
         &self.values[place.key()]
     }
 
     #[inline]
-    pub(crate) fn get_mut(&mut self, place: Place) -> &mut T {
+    pub(crate) fn get_mut(&mut self, place: SlabPlace) -> &mut T {
         &mut self.values[place.key()]
     }
 
     #[inline]
-    pub(crate) fn remove(&mut self, place: Place) -> T {
+    pub(crate) fn remove(&mut self, place: SlabPlace) -> T {
         let value = self.values.remove(place.key());
         if self.values.is_empty() && self.values.capacity() > CAPACITY_KEPT {
             self.values = slab::Slab::new();
@@ -62,8 +62,8 @@ impl<T> Slab<T> {
     }
 
     /// Iterates over values, by place.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Place, &T)> {
-        self.values.iter().map(|(key, value)| (Place::new(key), value))
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (SlabPlace, &T)> {
+        self.values.iter().map(|(key, value)| (SlabPlace::new(key), value))
     }
 }
 
@@ -76,7 +76,8 @@ mod tests {
     #[test]
     fn places_are_stable_and_memory_is_freed() {
         let mut slab = Slab::default();
-        let places: Vec<Place> = (0..2 * CAPACITY_KEPT).map(|value| slab.insert(value)).collect();
+        let places: Vec<SlabPlace> =
+            (0..2 * CAPACITY_KEPT).map(|value| slab.insert(value)).collect();
         let (odd, even): (Vec<_>, Vec<_>) = (0..places.len()).partition(|value| value % 2 == 1);
         for value in odd {
             assert_eq!(slab.remove(places[value]), value);

@@ -11,7 +11,7 @@ use alloc::vec::{self, Vec};
 use hashbrown::HashTable;
 
 use crate::collections::det_map::Seed;
-use crate::collections::slab::{Place, Slab};
+use crate::collections::slab::{Slab, SlabPlace};
 use crate::ids::{JobId, TaskId};
 
 /// Capacity that an index keeps even when it holds few records.
@@ -47,21 +47,21 @@ impl Number for TaskId {
 #[derive(Debug)]
 pub(crate) struct Records<T> {
     all: Slab<T>,
-    index: HashTable<Mark>,
+    index: HashTable<SlotMark>,
     seed: Seed,
     /// Place inserted or mutably accessed last: most often the next one asked for.
-    last: Option<Place>,
+    last: Option<SlabPlace>,
 }
 
 /// Index entry of a record.
 #[derive(Debug, Clone, Copy)]
-struct Mark {
+struct SlotMark {
     /// Upper bits of the hash.
     tag: u32,
-    place: Place,
+    place: SlabPlace,
 }
 
-impl Mark {
+impl SlotMark {
     /// Expands a tag to the hash of the index, which uses bits of both ends.
     #[inline]
     const fn hash(tag: u32) -> u64 {
@@ -86,7 +86,7 @@ impl<T: Record> Records<T> {
 
     /// Finds a record and its place.
     #[inline]
-    fn find(&self, key: &T::Key) -> Option<(Place, &T)> {
+    fn find(&self, key: &T::Key) -> Option<(SlabPlace, &T)> {
         if let Some(place) = self.last {
             let record = self.all.get(place);
             if record.key() == key {
@@ -94,8 +94,8 @@ impl<T: Record> Records<T> {
             }
         }
         let tag = self.tag(key);
-        let is_it = |mark: &Mark| mark.tag == tag && self.all.get(mark.place).key() == key;
-        let mark = self.index.find(Mark::hash(tag), is_it)?;
+        let is_it = |mark: &SlotMark| mark.tag == tag && self.all.get(mark.place).key() == key;
+        let mark = self.index.find(SlotMark::hash(tag), is_it)?;
         Some((mark.place, self.all.get(mark.place)))
     }
 
@@ -116,22 +116,22 @@ impl<T: Record> Records<T> {
     }
 
     /// Record at a place; valid until its removal.
-    pub(crate) fn at(&self, place: Place) -> &T {
+    pub(crate) fn at(&self, place: SlabPlace) -> &T {
         self.all.get(place)
     }
 
     /// As [`Records::at`], mutable.
-    pub(crate) fn at_mut(&mut self, place: Place) -> &mut T {
+    pub(crate) fn at_mut(&mut self, place: SlabPlace) -> &mut T {
         self.all.get_mut(place)
     }
 
     /// Inserts a record. Its key must be absent.
     #[inline]
-    pub(crate) fn insert(&mut self, record: T) -> Place {
+    pub(crate) fn insert(&mut self, record: T) -> SlabPlace {
         let tag = self.tag(record.key());
         let place = self.all.insert(record);
-        let hash = |mark: &Mark| Mark::hash(mark.tag);
-        self.index.insert_unique(Mark::hash(tag), Mark { tag, place }, hash);
+        let hash = |mark: &SlotMark| SlotMark::hash(mark.tag);
+        self.index.insert_unique(SlotMark::hash(tag), SlotMark { tag, place }, hash);
         self.last = Some(place);
         place
     }
@@ -140,7 +140,7 @@ impl<T: Record> Records<T> {
     pub(crate) fn remove(&mut self, key: &T::Key) -> Option<T> {
         let (place, _) = self.find(key)?;
         self.last = self.last.filter(|last| *last != place);
-        let hash = Mark::hash(self.tag(key));
+        let hash = SlotMark::hash(self.tag(key));
         if let Ok(mark) = self.index.find_entry(hash, |mark| mark.place == place) {
             mark.remove();
         }
@@ -148,7 +148,7 @@ impl<T: Record> Records<T> {
         if (ROOM_KEPT..).contains(&self.index.capacity())
             && self.index.len() * 16 <= self.index.capacity()
         {
-            self.index.shrink_to(self.index.len() * 2, |mark| Mark::hash(mark.tag));
+            self.index.shrink_to(self.index.len() * 2, |mark| SlotMark::hash(mark.tag));
         }
         Some(self.all.remove(place))
     }

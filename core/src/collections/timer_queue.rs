@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::collections::slab::{Place, Slab};
+use crate::collections::slab::{Slab, SlabPlace};
 use crate::ids::{CallId, ConnId, InstanceId, JobId, KeyedId, RequestState, TaskId};
 use crate::time::Instant;
 
@@ -84,11 +84,11 @@ const KIND_BITS: u32 = 4;
 
 /// Handle of an armed timer, kept by its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Armed(Place);
+pub(crate) struct Armed(SlabPlace);
 
 /// Sort key of a timer: due time, then kind, then the order of arming (DET-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
+struct DueKey {
     at: Instant,
     /// The kind, and the number of timers armed before.
     order: u64,
@@ -96,8 +96,8 @@ struct Due {
 
 /// An armed timer.
 #[derive(Debug)]
-struct Node {
-    due: Due,
+struct TimerNode {
+    due: DueKey,
     timer: Timer,
     stands: Position,
 }
@@ -106,7 +106,7 @@ struct Node {
 #[derive(Debug, Clone, Copy)]
 enum Position {
     /// In a lane, between these neighbours.
-    Lane { lane: u8, before: Option<Place>, after: Option<Place> },
+    Lane { lane: u8, before: Option<SlabPlace>, after: Option<SlabPlace> },
     /// In the heap, at this index.
     Heap(u32),
 }
@@ -114,8 +114,8 @@ enum Position {
 /// A list of timers, sorted by due time.
 #[derive(Debug)]
 struct TimerLane {
-    first: (Due, Place),
-    last: (Due, Place),
+    first: (DueKey, SlabPlace),
+    last: (DueKey, SlabPlace),
 }
 
 /// Armed timers: sorted lanes, and a heap for timers that fit into no lane.
@@ -126,9 +126,9 @@ struct TimerLane {
 /// at logarithmic cost.
 #[derive(Debug, Default)]
 pub(crate) struct TimerQueue {
-    all: Slab<Node>,
+    all: Slab<TimerNode>,
     lanes: [Option<TimerLane>; LANES],
-    heap: Vec<(Due, Place)>,
+    heap: Vec<(DueKey, SlabPlace)>,
     /// Number of timers ever armed.
     armed: u64,
 }
@@ -146,12 +146,12 @@ impl TimerQueue {
         self.disarm(slot, timer);
         let order = timer.kind() << (u64::BITS - KIND_BITS) | self.armed;
         self.armed += 1;
-        let due = Due { at, order };
+        let due = DueKey { at, order };
         let place = match self.lane(due, timer) {
             Some(lane) => self.append(lane, due, timer),
             None => {
                 let stands = self.heap.len();
-                let node = Node { due, timer, stands: Position::Heap(stands as u32) };
+                let node = TimerNode { due, timer, stands: Position::Heap(stands as u32) };
                 let place = self.all.insert(node);
                 self.heap.push((due, place));
                 self.rise(stands);
@@ -162,7 +162,7 @@ impl TimerQueue {
     }
 
     /// First lane in which the timer would be the last.
-    fn lane(&self, due: Due, timer: Timer) -> Option<usize> {
+    fn lane(&self, due: DueKey, timer: Timer) -> Option<usize> {
         let from = if matches!(timer, Timer::Task(_)) { LANES / 2 } else { 0 };
         let mut lanes = self.lanes[from..from + LANES / 2].iter();
         let fits = |lane: &Option<TimerLane>| lane.as_ref().is_none_or(|lane| lane.last.0 < due);
@@ -189,7 +189,7 @@ impl TimerQueue {
         Some((node.due.at, node.timer))
     }
 
-    fn first(&self) -> Option<Place> {
+    fn first(&self) -> Option<SlabPlace> {
         let lanes = self.lanes.iter().flatten().map(|lane| lane.first);
         let (_, place) = lanes.chain(self.heap.first().copied()).min_by_key(|(due, _)| *due)?;
         Some(place)
@@ -210,23 +210,23 @@ impl TimerQueue {
     }
 
     /// Appends a timer to a lane.
-    fn append(&mut self, number: usize, due: Due, timer: Timer) -> Place {
+    fn append(&mut self, number: usize, due: DueKey, timer: Timer) -> SlabPlace {
         let before = self.lanes[number].as_ref().map(|lane| lane.last.1);
         let stands = Position::Lane { lane: number as u8, before, after: None };
-        let place = self.all.insert(Node { due, timer, stands });
+        let place = self.all.insert(TimerNode { due, timer, stands });
         if let Some(before) = before {
             self.set_after(before, Some(place));
         }
         match &mut self.lanes[number] {
             None => {
-                self.lanes[number] = Some(TimerLane { first: (due, place), last: (due, place) })
+                self.lanes[number] = Some(TimerLane { first: (due, place), last: (due, place) });
             }
             Some(lane) => lane.last = (due, place),
         }
         place
     }
 
-    fn take_out(&mut self, place: Place) -> Node {
+    fn take_out(&mut self, place: SlabPlace) -> TimerNode {
         let node = self.all.remove(place);
         match node.stands {
             Position::Heap(at) => self.leave_heap(at as usize),
@@ -236,7 +236,7 @@ impl TimerQueue {
     }
 
     /// Links the neighbours of a removed timer, or updates the ends of its lane.
-    fn leave_lane(&mut self, lane: usize, before: Option<Place>, after: Option<Place>) {
+    fn leave_lane(&mut self, lane: usize, before: Option<SlabPlace>, after: Option<SlabPlace>) {
         let last = before.map(|before| self.set_after(before, after));
         let first = after.map(|after| self.set_before(after, before));
         match (&mut self.lanes[lane], last, first) {
@@ -249,7 +249,7 @@ impl TimerQueue {
     }
 
     /// Sets the successor of a timer in its lane; returns the timer's sort key and place.
-    fn set_after(&mut self, place: Place, next: Option<Place>) -> (Due, Place) {
+    fn set_after(&mut self, place: SlabPlace, next: Option<SlabPlace>) -> (DueKey, SlabPlace) {
         let node = self.all.get_mut(place);
         if let Position::Lane { after, .. } = &mut node.stands {
             *after = next;
@@ -258,7 +258,7 @@ impl TimerQueue {
     }
 
     /// Sets the predecessor of a timer in its lane; returns the timer's sort key and place.
-    fn set_before(&mut self, place: Place, previous: Option<Place>) -> (Due, Place) {
+    fn set_before(&mut self, place: SlabPlace, previous: Option<SlabPlace>) -> (DueKey, SlabPlace) {
         let node = self.all.get_mut(place);
         if let Position::Lane { before, .. } = &mut node.stands {
             *before = previous;
@@ -305,7 +305,7 @@ impl TimerQueue {
         self.put(at, entry);
     }
 
-    fn put(&mut self, at: usize, entry: (Due, Place)) {
+    fn put(&mut self, at: usize, entry: (DueKey, SlabPlace)) {
         self.heap[at] = entry;
         self.all.get_mut(entry.1).stands = Position::Heap(at as u32);
     }
@@ -326,7 +326,7 @@ impl TimerQueue {
         }
         for (number, lane) in self.lanes.iter().enumerate() {
             let Some(lane) = lane else { continue };
-            let mut last: Option<(Due, Place)> = None;
+            let mut last: Option<(DueKey, SlabPlace)> = None;
             let mut next = Some(lane.first.1);
             while let Some(place) = next {
                 let node = self.all.get(place);

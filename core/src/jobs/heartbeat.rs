@@ -10,7 +10,7 @@ use alloc::string::String;
 use crate::collections::timer_queue::{Timer, TimerQueue};
 use crate::ids::JobId;
 use crate::jobs::Jobs;
-use crate::jobs::job::{Job, JobState, Own, Progress};
+use crate::jobs::job::{Job, JobProgress, JobState, Own};
 use crate::jobs::messages::{audience, progress_message, write_progress};
 use crate::outbox::Outbox;
 use crate::tasks::task::{Task, Tasks};
@@ -123,7 +123,7 @@ impl Jobs {
     }
 }
 
-impl Progress {
+impl JobProgress {
     /// The smallest step of the value that is told, and the total that belongs to it.
     pub(super) fn step(&mut self) -> (f64, Option<f64>) {
         let value = next_value(&self.own, self.last);

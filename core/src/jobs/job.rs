@@ -41,7 +41,7 @@ pub(crate) struct Job {
     state: JobState,
     /// When it was asked for.
     pub(crate) since: Instant,
-    pub(crate) progress: LazyBox<Progress>,
+    pub(crate) progress: LazyBox<JobProgress>,
     /// Its unanswered questions to peers.
     pub(crate) asks: LazyBox<BTreeMap<AskId, PendingOutgoing>>,
     /// End of the time that it has without its connection.
@@ -452,19 +452,19 @@ impl JobState {
 }
 
 /// Progress of a job: value, total, message.
-pub(crate) type Value = (f64, Option<f64>, Option<Box<str>>);
+pub(crate) type ProgressValue = (f64, Option<f64>, Option<Box<str>>);
 
 /// Progress of a job, its receiver, and rare data of its request.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct JobProgress {
     /// The requestor's token as JSON, if it wants to know.
     pub(crate) token: Option<Box<str>>,
     /// The latest of all, for views.
-    pub(crate) latest: Option<Value>,
+    pub(crate) latest: Option<ProgressValue>,
     /// The last value passed on; the next is larger (TSK-33).
     pub(crate) last: Option<f64>,
     /// The latest value held back because the peer does not read.
-    pub(crate) held: Option<Value>,
+    pub(crate) held: Option<ProgressValue>,
     /// The last line of output.
     pub(crate) line: Option<Box<str>>,
     /// The value that the next heartbeat exceeds.
@@ -490,7 +490,7 @@ impl Own {
     const EMPTY: Self = Self { value: 0.0, total: None, beats: 0 };
 }
 
-impl IsEmpty for Progress {
+impl IsEmpty for JobProgress {
     const EMPTY: &'static Self = &Self {
         token: None,
         latest: None,
@@ -513,7 +513,7 @@ impl IsEmpty for Progress {
     }
 }
 
-impl LazyBox<Progress> {
+impl LazyBox<JobProgress> {
     /// Sets the progress token of the request that the job works for now.
     pub(crate) fn tell(&mut self, token: Option<Box<str>>) {
         match (token, self.some()) {
@@ -524,7 +524,7 @@ impl LazyBox<Progress> {
     }
 
     /// Takes everything that belongs to one request; the trace is the job's until its end.
-    pub(crate) fn take_told(&mut self) -> Progress {
+    pub(crate) fn take_told(&mut self) -> JobProgress {
         let mut told = self.take();
         if let Some(trace) = told.trace.take() {
             self.trace = Some(trace);
@@ -621,7 +621,7 @@ mod tests {
     /// OBS-01: a trace outlasts the request that brought it, as when the call waits for an input.
     #[test]
     fn trace_outlasts_its_request() {
-        let mut progress = LazyBox::<Progress>::default();
+        let mut progress = LazyBox::<JobProgress>::default();
         progress.trace = Some(Arc::new(TraceContext::default()));
         progress.token = Some("1".into());
         let told = progress.take_told();

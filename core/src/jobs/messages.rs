@@ -31,7 +31,7 @@ pub(super) struct MessageReceivers {
 }
 
 /// Progress, as a job reports it.
-pub(crate) struct Report<'a> {
+pub(crate) struct ProgressReport<'a> {
     pub(crate) progress: f64,
     pub(crate) total: Option<f64>,
     pub(crate) message: Option<&'a str>,
@@ -44,7 +44,7 @@ impl Jobs {
         timers: &mut TimerQueue,
         (outbox, tasks): (&mut Outbox, &mut Tasks),
         id: JobId,
-        Report { progress, total, message }: Report<'_>,
+        ProgressReport { progress, total, message }: ProgressReport<'_>,
     ) {
         let room = outbox.settings().limits.write_buffer_bytes;
         let Some(job) = self.get_mut(id) else {

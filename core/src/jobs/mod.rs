@@ -23,7 +23,7 @@ use crate::collections::tally::Tally;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, RequestState, TaskId};
 use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Purpose, PurposeChange};
-use crate::jobs::queue::Queue;
+use crate::jobs::queue::JobQueue;
 use crate::protocol::request_meta::RequestContext;
 use crate::time::Instant;
 
@@ -32,7 +32,7 @@ use crate::time::Instant;
 pub(crate) struct Jobs {
     table: Records<Job>,
     /// Jobs that wait for their turn, and running ones by identity.
-    queue: Queue,
+    queue: JobQueue,
     /// Jobs that wait until their task is on disk, by identity.
     held: Tally,
     /// Jobs the host runs, without those that wait for an answer.
@@ -48,7 +48,7 @@ impl Jobs {
     pub(crate) fn new(seed: Seed) -> Self {
         Self {
             table: Records::new(seed),
-            queue: Queue::default(),
+            queue: JobQueue::default(),
             held: Tally::default(),
             running: 0,
             asking: 0,
@@ -280,7 +280,7 @@ impl Jobs {
     }
 
     /// The queue, to be looked at.
-    pub(crate) const fn queue(&self) -> &Queue {
+    pub(crate) const fn queue(&self) -> &JobQueue {
         &self.queue
     }
 }

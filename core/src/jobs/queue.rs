@@ -16,7 +16,7 @@ use crate::jobs::gates::{Gate, GateName, Gates};
 
 /// Jobs that wait for their turn, and how many of each identity run.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct JobQueue {
     /// Sorted. Only the last remaining entry may be idle; its allocation is kept for the next
     /// identity.
     lanes: Vec<(Identity, OwnedJobs)>,
@@ -81,7 +81,7 @@ impl OwnedJobs {
     }
 }
 
-impl Queue {
+impl JobQueue {
     /// Appends a job with its gates.
     pub(crate) fn push(&mut self, owner: &Identity, job: JobId, gates: Vec<Gate>) {
         self.gates.add(job, gates);
@@ -173,7 +173,7 @@ impl Queue {
         (first..count).chain(0..first)
     }
 
-    /// Whether [`Queue::start`] would find a job.
+    /// Whether [`JobQueue::start`] would find a job.
     pub(crate) fn is_ready(&self, share: usize) -> bool {
         self.len > 0 && self.lanes.iter().any(|(_, jobs)| jobs.next(share, &self.gates).is_some())
     }
@@ -279,13 +279,13 @@ mod tests {
     use super::*;
     use crate::jobs::gates::gate;
 
-    fn started(queue: &mut Queue, share: usize) -> Vec<u64> {
+    fn started(queue: &mut JobQueue, share: usize) -> Vec<u64> {
         core::iter::from_fn(|| queue.start(share)).map(JobId::get).collect()
     }
 
     #[test]
     fn turns_go_round_among_identities() {
-        let mut queue = Queue::default();
+        let mut queue = JobQueue::default();
         let (ann, bob, cid) = (Identity::User(1), Identity::User(2), Identity::Anonymous);
         for id in 0..5 {
             queue.push(&ann, JobId::new(id), Vec::new());
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn identity_that_runs_its_share_is_passed_over() {
-        let mut queue = Queue::default();
+        let mut queue = JobQueue::default();
         let (ann, bob) = (Identity::User(1), Identity::User(2));
         (0..5).for_each(|id| queue.push(&ann, JobId::new(id), Vec::new()));
         assert_eq!(queue.startable(2), 2);
@@ -331,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_job_before_a_closed_gate_holds_up_no_other() {
-        let mut queue = Queue::default();
+        let mut queue = JobQueue::default();
         let (ann, bob) = (Identity::User(1), Identity::User(2));
         let lock = || alloc::vec![gate("lock", 1)];
         for id in 0..3 {
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn gates_keep_their_limits_and_hold_up_nothing_else() {
         const LIMITS: [usize; 4] = [1, 1, 2, 3];
-        let (mut queue, mut random) = (Queue::default(), 7_u64);
+        let (mut queue, mut random) = (JobQueue::default(), 7_u64);
         let mut waiting: Vec<(Identity, JobId, Vec<usize>)> = Vec::new();
         let mut running = waiting.clone();
         for turn in 0..20_000 {

@@ -13,8 +13,7 @@ use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::protocol::revision::Dialect;
 use crate::reason::StopReason;
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
+use crate::rpc::error::{ErrorObject, code};
 use crate::tasks::durable::TaskOutcome;
 
 /// Answer to a request whose job ends like this.
@@ -86,7 +85,7 @@ pub(crate) fn shutting_down() -> ErrorObject {
 /// Why an outcome makes its task `failed`; `None` when it completes it (TSK-43).
 pub(crate) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
     #[derive(Deserialize)]
-    struct ToolResult<'a> {
+    struct WrittenResult<'a> {
         #[serde(default, rename = "isError")]
         is_error: bool,
         #[serde(borrow, default)]
@@ -98,7 +97,7 @@ pub(crate) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
         // never after a comma, so that this is no string's end.
         Ok(result) if result.get().ends_with(",\"isError\":false}") => None,
         Ok(result) => {
-            let result: ToolResult<'_> = serde_json::from_str(result.get()).ok()?;
+            let result: WrittenResult<'_> = serde_json::from_str(result.get()).ok()?;
             let said = || result.content.and_then(last_text).map(Cow::Owned);
             let mute = Cow::Borrowed("the tool reported an error");
             result.is_error.then(|| said().unwrap_or(mute))
@@ -110,13 +109,13 @@ pub(crate) fn failure(outcome: &TaskOutcome) -> Option<Cow<'_, str>> {
 /// in odd content; that makes its failure no success.
 fn last_text(content: &RawValue) -> Option<String> {
     #[derive(Deserialize)]
-    struct Content {
+    struct ErrorContent {
         text: Option<String>,
     }
     let items: Vec<&RawValue> = serde_json::from_str(content.get()).ok()?;
     items
         .into_iter()
-        .filter_map(|item| serde_json::from_str::<Content>(item.get()).ok()?.text)
+        .filter_map(|item| serde_json::from_str::<ErrorContent>(item.get()).ok()?.text)
         .rfind(|text| !text.trim().is_empty())
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str,
         return;
     }
     json.raw("{");
-    let members = Members { json, count: 0, reserved: None, meta: None };
+    let members = MetaMembers { json, count: 0, reserved: None, meta: None };
     members.write(object, set);
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn write_with_type(
     set: &[(&str, &[u8])],
 ) {
     json.raw("{").member(RESULT_TYPE, kind);
-    let mut members = Members { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
+    let mut members = MetaMembers { json, count: 1, reserved: Some(RESULT_TYPE), meta: None };
     match result.is_bare() {
         true => {
             members.copy(inner(result.get()));
@@ -84,7 +84,7 @@ pub(crate) fn wrap_with_type(
         json.raw(",");
     }
     let writer = &mut Writer::new(frame);
-    Members { json: writer, count: 1, reserved: None, meta: None }.end(set);
+    MetaMembers { json: writer, count: 1, reserved: None, meta: None }.end(set);
     at
 }
 
@@ -96,7 +96,7 @@ fn inner(object: &str) -> &str {
 }
 
 /// Copies the members of an object except `_meta`, which is kept for later.
-struct Members<'w, 'b, 'r> {
+struct MetaMembers<'w, 'b, 'r> {
     json: &'w mut Writer<'b>,
     /// Number of members written.
     count: usize,
@@ -105,7 +105,7 @@ struct Members<'w, 'b, 'r> {
     meta: Option<&'r str>,
 }
 
-impl<'r> Members<'_, '_, 'r> {
+impl<'r> MetaMembers<'_, '_, 'r> {
     /// Writes the rest of an object, up to its closing brace.
     fn write(mut self, object: &'r str, set: &[(&str, &[u8])]) {
         let object = object.trim_ascii();

@@ -16,10 +16,10 @@ use crate::json::scan;
 /// One JSON value as text.
 ///
 /// Unlike [`RawValue`], construction does not parse the text again when it is known to be JSON.
-pub struct Json(Text);
+pub struct Json(JsonText);
 
 /// Storage of a text.
-enum Text {
+enum JsonText {
     Own(Box<str>),
     Result(Box<RelayedText>),
 }
@@ -41,15 +41,15 @@ impl Json {
     #[must_use]
     pub fn get(&self) -> &str {
         match &self.0 {
-            Text::Own(text) => text,
-            Text::Result(result) => result.frame.get(result.start..).unwrap_or_default(),
+            JsonText::Own(text) => text,
+            JsonText::Result(result) => result.frame.get(result.start..).unwrap_or_default(),
         }
     }
 
     /// Whether this is known to be an object without the members that describe the hop of a result,
     /// in any spelling: `resultType` and `_meta`.
     pub(crate) fn is_bare(&self) -> bool {
-        matches!(&self.0, Text::Result(result) if result.is_bare)
+        matches!(&self.0, JsonText::Result(result) if result.is_bare)
     }
 
     /// Wraps the output of a serializer without reading it again.
@@ -62,7 +62,7 @@ impl Json {
     }
 
     const fn own(text: Box<str>) -> Self {
-        Self(Text::Own(text))
+        Self(JsonText::Own(text))
     }
 
     /// Wraps a text that was validated before, or that a serializer wrote.
@@ -81,7 +81,7 @@ impl Json {
     /// Wraps the end of a buffer, from `start` on, without a copy: for an answer that is sent at
     /// once. A clone has a buffer of its own.
     pub(crate) fn in_frame(frame: String, start: usize, is_bare: bool) -> Self {
-        let json = Self(Text::Result(RelayedText { frame, start, is_bare }.into()));
+        let json = Self(JsonText::Result(RelayedText { frame, start, is_bare }.into()));
         debug_assert!(serde_json::from_str::<IgnoredAny>(json.get()).is_ok(), "no JSON: {json:?}");
         json
     }
@@ -89,18 +89,18 @@ impl Json {
     /// The buffer of [`Json::in_frame`] and the offset of the text; for another value, the value.
     pub(crate) fn into_frame(self) -> Result<(Vec<u8>, usize), Self> {
         match self.0 {
-            Text::Result(result) if result.start > 0 => {
+            JsonText::Result(result) if result.start > 0 => {
                 Ok((result.frame.into_bytes(), result.start))
             }
-            Text::Result(_) | Text::Own(_) => Err(self),
+            JsonText::Result(_) | JsonText::Own(_) => Err(self),
         }
     }
 
     /// The same value in a buffer no longer than it, to be kept.
     pub(crate) fn kept(self) -> Self {
         match &self.0 {
-            Text::Own(_) => self,
-            Text::Result(_) => self.clone(),
+            JsonText::Own(_) => self,
+            JsonText::Result(_) => self.clone(),
         }
     }
 }
@@ -108,8 +108,8 @@ impl Json {
 impl Clone for Json {
     fn clone(&self) -> Self {
         match &self.0 {
-            Text::Own(text) => Self::own(text.clone()),
-            Text::Result(result) => Self::of_result(self.get().into(), result.is_bare),
+            JsonText::Own(text) => Self::own(text.clone()),
+            JsonText::Result(result) => Self::of_result(self.get().into(), result.is_bare),
         }
     }
 }
@@ -201,8 +201,11 @@ impl<'a> Raw<'a> {
     }
 
     /// Finds the members of an object with these names, in one pass. `None` for another type.
-    pub(crate) fn members<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
-        let mut found = Found { members: [None; N], twice: None };
+    pub(crate) fn members<const N: usize>(
+        self,
+        names: [&'static str; N],
+    ) -> Option<FoundMembers<'a, N>> {
+        let mut found = FoundMembers { members: [None; N], twice: None };
         let mut seen = [false; N];
         scan::object(self.0.as_bytes(), scan::DEPTH_MAX, |name, value| {
             let wanted = |name: &[u8]| names.iter().position(|wanted| wanted.as_bytes() == name);
@@ -226,7 +229,7 @@ impl<'a> Raw<'a> {
 
 /// Members of an object; `null` counts as absent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found<'a, const N: usize> {
+pub(crate) struct FoundMembers<'a, const N: usize> {
     /// One entry for each name, in the order of the names. The last of several members counts.
     pub(crate) members: [Option<Raw<'a>>; N],
     /// A name that occurs twice.
@@ -270,7 +273,7 @@ mod tests {
                     // Not an object, or a name with an unpaired surrogate.
                     return assert!(found.is_none() || text.contains(r"\u"), "{text}");
                 };
-                let Found { members, twice: again } = found.expect("the text is an object");
+                let FoundMembers { members, twice: again } = found.expect("the text is an object");
                 read += 1;
                 twice += usize::from(again.is_some());
                 for (name, member) in NAMES.iter().zip(members) {

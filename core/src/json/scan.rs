@@ -91,7 +91,7 @@ pub(crate) fn named<T>(name: &[u8], mut find: impl FnMut(&[u8]) -> Option<T>) ->
 
 /// One piece of a string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Piece<'a> {
+pub(crate) enum TextPiece<'a> {
     /// Characters without an escape.
     Plain(&'a str),
     /// Character of an escape.
@@ -101,42 +101,42 @@ pub(crate) enum Piece<'a> {
 }
 
 /// Calls `take` with the pieces of a validated string, given as the text between its quotes.
-pub(crate) fn pieces<'a>(inner: &'a str, mut take: impl FnMut(Piece<'a>)) {
+pub(crate) fn pieces<'a>(inner: &'a str, mut take: impl FnMut(TextPiece<'a>)) {
     let mut rest = inner;
     while let Some((plain, escape)) = rest.split_once('\\') {
-        take(Piece::Plain(plain));
+        take(TextPiece::Plain(plain));
         let mut letters = escape.chars();
         let letter = letters.next().unwrap_or('\\');
         rest = letters.as_str();
         take(match letter {
-            'b' => Piece::Char('\u{8}'),
-            'f' => Piece::Char('\u{c}'),
-            'n' => Piece::Char('\n'),
-            'r' => Piece::Char('\r'),
-            't' => Piece::Char('\t'),
+            'b' => TextPiece::Char('\u{8}'),
+            'f' => TextPiece::Char('\u{c}'),
+            'n' => TextPiece::Char('\n'),
+            'r' => TextPiece::Char('\r'),
+            't' => TextPiece::Char('\t'),
             'u' => {
                 let (piece, after) = unicode(rest);
                 rest = after;
                 piece
             }
-            itself => Piece::Char(itself),
+            itself => TextPiece::Char(itself),
         });
     }
-    take(Piece::Plain(rest));
+    take(TextPiece::Plain(rest));
 }
 
 /// Resolves the escape with these digits, or a pair of escapes, and returns the rest of the text.
-fn unicode(digits: &str) -> (Piece<'_>, &str) {
+fn unicode(digits: &str) -> (TextPiece<'_>, &str) {
     let (first, after) = unit(digits);
     let pair = after.strip_prefix("\\u").map(unit);
     if let Some((second, behind)) = pair
         && let Some(Ok(pair)) = char::decode_utf16([first, second]).next()
         && pair.len_utf16() == 2
     {
-        return (Piece::Char(pair), behind);
+        return (TextPiece::Char(pair), behind);
     }
     let alone = char::from_u32(u32::from(first));
-    (alone.map_or(Piece::Lone(first), Piece::Char), after)
+    (alone.map_or(TextPiece::Lone(first), TextPiece::Char), after)
 }
 
 fn unit(digits: &str) -> (u16, &str) {
@@ -159,9 +159,9 @@ pub(crate) fn unescaped_with(inner: &str, mut lone: impl FnMut(&mut String, u16)
     }
     let mut text = String::with_capacity(inner.len());
     pieces(inner, |piece| match piece {
-        Piece::Plain(plain) => text.push_str(plain),
-        Piece::Char(character) => text.push(character),
-        Piece::Lone(unit) => lone(&mut text, unit),
+        TextPiece::Plain(plain) => text.push_str(plain),
+        TextPiece::Char(character) => text.push(character),
+        TextPiece::Lone(unit) => lone(&mut text, unit),
     });
     Cow::Owned(text)
 }

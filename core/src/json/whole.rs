@@ -7,7 +7,7 @@ use crate::json::scan;
 
 /// A whole number of any size. `41`, `41.0`, `410e-1` and `4.1e1` are equal.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Whole {
+pub(crate) struct WholeNumber {
     negative: bool,
     /// Digits without leading and trailing zeros; empty for zero.
     digits: String,
@@ -18,7 +18,7 @@ pub(crate) struct Whole {
 /// Zeros that the canonical spelling writes out; more become an exponent.
 const ZEROS_WRITTEN_MAX: u64 = 20;
 
-impl Whole {
+impl WholeNumber {
     /// Reads a JSON number. `None` for a fraction, an exponent beyond 64 bits, or another text.
     pub(crate) fn read(token: &str) -> Option<Self> {
         if scan::number(token.as_bytes(), 0) != Some(token.len()) {
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     fn canonical(token: &str) -> Option<String> {
-        Whole::read(token).map(|whole| whole.canonical())
+        WholeNumber::read(token).map(|whole| whole.canonical())
     }
 
     /// CAN-01, RPC-02: all spellings of a number are equal.
@@ -122,7 +122,7 @@ mod tests {
             "\"1\"",
             "0x1",
         ] {
-            assert_eq!(Whole::read(text), None, "{text}");
+            assert_eq!(WholeNumber::read(text), None, "{text}");
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
             ("1e4294967296", None, Some(u64::MAX)),
             ("-0.0", Some(0), Some(0)),
         ] {
-            let whole = Whole::read(token).expect(token);
+            let whole = WholeNumber::read(token).expect(token);
             assert_eq!(whole.to_i64(), signed, "{token}");
             assert_eq!(whole.to_u64_saturating(), unsigned, "{token}");
         }

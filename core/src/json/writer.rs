@@ -45,7 +45,7 @@ impl<'a> Writer<'a> {
     /// Appends a value whose `Display` is JSON: numbers, booleans.
     pub(crate) fn display(&mut self, value: impl Display) -> &mut Self {
         // Writing to a Vec cannot fail.
-        let _ = write!(Sink(self.bytes), "{value}");
+        let _ = write!(ByteSink(self.bytes), "{value}");
         self
     }
 
@@ -122,9 +122,9 @@ impl<'a> Writer<'a> {
     }
 }
 
-struct Sink<'a>(&'a mut Vec<u8>);
+struct ByteSink<'a>(&'a mut Vec<u8>);
 
-impl core::fmt::Write for Sink<'_> {
+impl core::fmt::Write for ByteSink<'_> {
     fn write_str(&mut self, text: &str) -> core::fmt::Result {
         self.0.extend_from_slice(text.as_bytes());
         Ok(())

@@ -30,29 +30,29 @@ use crate::upstream::question::AskedOf;
 /// Requests of one connection that wait for an answer, by the peer's id.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    open: Table<RequestId, Pending>,
+    open: Table<RequestId, PendingRequest>,
     /// Bytes of their ids, and of the URIs of subscriptions.
     charge: Charge,
 }
 
 /// A request that waits for an answer.
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     reply: Reply,
-    work: Work,
+    work: RequestWork,
 }
 
-impl Pending {
+impl PendingRequest {
     /// Bytes that it holds beside its size.
     fn bytes(&self) -> usize {
         let texts = match &self.work {
-            Work::Listen(listening) => listening.uris.iter().map(|uri| uri.len()).sum(),
-            Work::Lookup(asked) => asked.params.as_ref().map_or(0, |params| params.len()),
-            Work::Job(_)
-            | Work::Task(..)
-            | Work::Survey(_)
-            | Work::Upstream(_)
-            | Work::Question(_) => 0,
+            RequestWork::Listen(listening) => listening.uris.iter().map(|uri| uri.len()).sum(),
+            RequestWork::Lookup(asked) => asked.params.as_ref().map_or(0, |params| params.len()),
+            RequestWork::Job(_)
+            | RequestWork::Task(..)
+            | RequestWork::Survey(_)
+            | RequestWork::Upstream(_)
+            | RequestWork::Question(_) => 0,
         };
         self.reply.name_bytes() + texts
     }
@@ -60,7 +60,7 @@ impl Pending {
 
 /// Condition that an answer waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Work {
+pub(crate) enum RequestWork {
     /// A job of its own.
     Job(JobId),
     /// Something about a task: its end (TSK-15), or a state that is not on disk yet (DUR-01).
@@ -161,16 +161,16 @@ pub(crate) enum Settled {
 
 /// A request that was cancelled. Its right to an answer is gone (CAN-08).
 #[derive(Debug)]
-pub(crate) struct Cancelled {
+pub(crate) struct CancelledRequest {
     /// The work to stop.
-    pub(crate) work: Work,
+    pub(crate) work: RequestWork,
     /// The batch of the request, in which it counts as settled.
     pub(crate) batch: Option<BatchId>,
     /// Facts for its span, if the host records one.
     pub(crate) traced: Option<Box<Traced>>,
 }
 
-impl Work {
+impl RequestWork {
     /// Whether this end is the one that the request waits for.
     fn is_settled_by(&self, settled: Settled) -> bool {
         match (self, settled) {
@@ -229,40 +229,40 @@ impl Requests {
 
     /// Bytes of the requests that are open.
     pub(crate) fn bytes(&self) -> usize {
-        self.open.sum(Pending::bytes)
+        self.open.sum(PendingRequest::bytes)
     }
 
     /// The work that a request waits for.
-    pub(crate) fn work(&self, id: &RequestId) -> Option<&Work> {
+    pub(crate) fn work(&self, id: &RequestId) -> Option<&RequestWork> {
         self.open.get(id).map(|pending| &pending.work)
     }
 
     /// A request and the work it waits for.
-    pub(crate) fn get(&self, id: &RequestId) -> Option<(&Reply, &Work)> {
+    pub(crate) fn get(&self, id: &RequestId) -> Option<(&Reply, &RequestWork)> {
         self.open.get(id).map(|pending| (&pending.reply, &pending.work))
     }
 
     /// Every request with its work, sorted by id.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RequestId, &Reply, &Work)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&RequestId, &Reply, &RequestWork)> {
         self.open.iter().map(|(id, pending)| (id, &pending.reply, &pending.work))
     }
 
     /// The subscriptions, sorted by id.
     pub(crate) fn subscriptions(&self) -> impl Iterator<Item = (&RequestId, &Listening)> {
         self.open.iter().filter_map(|(id, pending)| match &pending.work {
-            Work::Listen(listening) => Some((id, &**listening)),
-            Work::Job(_)
-            | Work::Task(..)
-            | Work::Survey(_)
-            | Work::Upstream(_)
-            | Work::Lookup(_)
-            | Work::Question(_) => None,
+            RequestWork::Listen(listening) => Some((id, &**listening)),
+            RequestWork::Job(_)
+            | RequestWork::Task(..)
+            | RequestWork::Survey(_)
+            | RequestWork::Upstream(_)
+            | RequestWork::Lookup(_)
+            | RequestWork::Question(_) => None,
         })
     }
 
     /// Takes a request in that waits for this work. Its id must be free (RPC-02).
-    pub(crate) fn open(&mut self, reply: Reply, work: Work) {
-        let pending = Pending { reply, work };
+    pub(crate) fn open(&mut self, reply: Reply, work: RequestWork) {
+        let pending = PendingRequest { reply, work };
         self.charge.grow(pending.bytes());
         self.open.insert(pending.reply.id.clone(), pending);
     }
@@ -285,29 +285,31 @@ impl Requests {
     pub(crate) fn cancel(
         &mut self,
         id: &RequestId,
-        is_kept: impl FnOnce(&Reply, &Work) -> bool,
-    ) -> Option<Cancelled> {
-        let Pending { reply, work } = self.open.get(id)?;
+        is_kept: impl FnOnce(&Reply, &RequestWork) -> bool,
+    ) -> Option<CancelledRequest> {
+        let PendingRequest { reply, work } = self.open.get(id)?;
         if is_kept(reply, work) {
             return None;
         }
         // CAN-08: the only right to answer is dropped here.
         let pending = self.open.remove(id)?;
         self.charge.shrink(pending.bytes());
-        let Pending { reply, work } = pending;
-        Some(Cancelled { work, batch: reply.batch, traced: reply.traced })
+        let PendingRequest { reply, work } = pending;
+        Some(CancelledRequest { work, batch: reply.batch, traced: reply.traced })
     }
 
     /// Takes every request out, sorted by id: the connection or the daemon ends.
-    pub(crate) fn take_all(&mut self) -> Vec<(RequestId, Reply, Work)> {
+    pub(crate) fn take_all(&mut self) -> Vec<(RequestId, Reply, RequestWork)> {
         self.charge.set(0);
         let all = self.open.take().into_iter();
-        all.map(|(id, Pending { reply, work })| (id, reply, work)).collect()
+        all.map(|(id, PendingRequest { reply, work })| (id, reply, work)).collect()
     }
 
     /// A task is gone: a subscription listens to it no longer.
     pub(crate) fn forget_topic(&mut self, id: &RequestId, task: TaskId) {
-        if let Some(Pending { work: Work::Listen(listening), .. }) = self.open.get_mut(id) {
+        if let Some(PendingRequest { work: RequestWork::Listen(listening), .. }) =
+            self.open.get_mut(id)
+        {
             listening.tasks.remove(&task);
         }
     }
@@ -488,12 +490,12 @@ mod tests {
     fn cancelled_request_is_not_settled() {
         let (id, job, later) = (RequestId::Number(1), JobId::new(1), JobId::new(2));
         let mut requests = Requests::new(Seed::default());
-        requests.open(reply(1), Work::Job(job));
+        requests.open(reply(1), RequestWork::Job(job));
         assert!(requests.cancel(&id, |_, _| true).is_none(), "kept");
         let cancelled = requests.cancel(&id, |_, _| false);
-        assert_eq!(cancelled.map(|cancelled| cancelled.work), Some(Work::Job(job)));
+        assert_eq!(cancelled.map(|cancelled| cancelled.work), Some(RequestWork::Job(job)));
         assert!(!is_answered(&mut requests, Settled::Job(job)));
-        requests.open(reply(1), Work::Job(later));
+        requests.open(reply(1), RequestWork::Job(later));
         assert!(!is_answered(&mut requests, Settled::Job(job)));
         assert!(is_answered(&mut requests, Settled::Job(later)));
         assert!(requests.is_empty());
@@ -510,10 +512,10 @@ mod tests {
             Settled::Listen,
         ];
         let works = [
-            Work::Job(JobId::new(1)),
-            Work::Task(task, TaskView::State),
-            Work::Survey(StatusId::new(1)),
-            Work::Listen(Box::default()),
+            RequestWork::Job(JobId::new(1)),
+            RequestWork::Task(task, TaskView::State),
+            RequestWork::Survey(StatusId::new(1)),
+            RequestWork::Listen(Box::default()),
         ];
         for (at, work) in works.iter().enumerate() {
             for (end_at, end) in ends.iter().enumerate() {

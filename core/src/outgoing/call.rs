@@ -198,7 +198,7 @@ pub(crate) enum CallFor {
 
 /// An outgoing request that waits for its answer.
 #[derive(Debug)]
-pub(crate) struct Call {
+pub(crate) struct OutgoingCall {
     whom: CallFor,
     pub(crate) method: Box<str>,
     /// Name of the tool, for `tools/call`.
@@ -211,7 +211,7 @@ pub(crate) struct Call {
     /// Latest end, if any.
     pub(crate) cap: Option<Instant>,
     pub(crate) timer: Option<Armed>,
-    wanted: Wanted,
+    wanted: CallWanted,
 }
 
 impl CallFor {
@@ -232,7 +232,7 @@ impl CallFor {
     }
 }
 
-impl Call {
+impl OutgoingCall {
     /// A call whose answer is wanted.
     pub(crate) fn new(
         whom: CallFor,
@@ -249,7 +249,7 @@ impl Call {
             answer_timeout: request.answer_timeout,
             cap,
             timer: None,
-            wanted: Wanted::Yes,
+            wanted: CallWanted::Yes,
         }
     }
 
@@ -259,7 +259,7 @@ impl Call {
     }
 
     /// Whether the answer is still wanted.
-    pub(crate) const fn wanted(&self) -> Wanted {
+    pub(crate) const fn wanted(&self) -> CallWanted {
         self.wanted
     }
 
@@ -275,14 +275,14 @@ impl Call {
     }
 
     /// Records that the request was cancelled and its answer is still due.
-    pub(super) const fn note_cancelled(&mut self, wanted: Wanted) {
+    pub(super) const fn note_cancelled(&mut self, wanted: CallWanted) {
         self.wanted = wanted;
     }
 }
 
 /// Whether an answer is still wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum CallWanted {
     /// The caller waits.
     Yes,
     /// Cancelled; the peer's one answer is awaited for a while (ACP-03).

@@ -26,7 +26,7 @@ use core::mem;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{AskId, CallId, ConnId};
-use crate::outgoing::call::{Call, CallFor, Caller, Wanted};
+use crate::outgoing::call::{CallFor, CallWanted, Caller, OutgoingCall};
 use crate::outgoing::remote_task::RemoteTask;
 
 /// Outgoing requests on all connections.
@@ -42,14 +42,14 @@ pub(crate) struct OutgoingRequests {
 /// Outgoing requests on one connection.
 #[derive(Debug, Default)]
 pub(crate) struct OnConnection {
-    calls: BTreeMap<CallId, Call>,
+    calls: BTreeMap<CallId, OutgoingCall>,
     /// Followed tasks at the peer, by the request that created them.
     remote_tasks: BTreeMap<CallId, RemoteTask>,
 }
 
 impl OnConnection {
     /// Requests that wait for an answer, in the order they were made.
-    pub(crate) fn calls(&self) -> impl Iterator<Item = (&CallId, &Call)> {
+    pub(crate) fn calls(&self) -> impl Iterator<Item = (&CallId, &OutgoingCall)> {
         self.calls.iter()
     }
 
@@ -61,7 +61,7 @@ impl OnConnection {
     /// Number of tasks at the peer, followed or expected: an unanswered request for a task may
     /// already have created it.
     fn tasks_asked_for(&self) -> usize {
-        let asked = |call: &&Call| call.with_task && call.receiver() != CallFor::NoReceiver;
+        let asked = |call: &&OutgoingCall| call.with_task && call.receiver() != CallFor::NoReceiver;
         self.remote_tasks.len() + self.calls.values().filter(asked).count()
     }
 }
@@ -77,7 +77,7 @@ impl OutgoingRequests {
     }
 
     /// Inserts a request that is about to be sent, with the [next id](OutgoingRequests::next_id).
-    pub(crate) fn insert(&mut self, conn: ConnId, call: Call) -> CallId {
+    pub(crate) fn insert(&mut self, conn: ConnId, call: OutgoingCall) -> CallId {
         let id = self.next_id();
         self.next += 1;
         self.peers.entry(conn).or_default().calls.insert(id, call);
@@ -85,7 +85,7 @@ impl OutgoingRequests {
     }
 
     /// Removes a request that was answered or given up.
-    pub(crate) fn take(&mut self, conn: ConnId, id: CallId) -> Option<Call> {
+    pub(crate) fn take(&mut self, conn: ConnId, id: CallId) -> Option<OutgoingCall> {
         let call = self.peers.get_mut(&conn)?.calls.remove(&id)?;
         self.forget_if_idle(conn);
         Some(call)
@@ -110,7 +110,7 @@ impl OutgoingRequests {
         &mut self,
         conn: ConnId,
         id: CallId,
-        wanted: Wanted,
+        wanted: CallWanted,
     ) -> Option<&mut Option<Armed>> {
         let call = self.peers.get_mut(&conn)?.calls.get_mut(&id)?;
         call.note_cancelled(wanted);
@@ -134,7 +134,7 @@ impl OutgoingRequests {
     }
 
     /// Removes the requests on a closed connection.
-    pub(crate) fn lose_calls(&mut self, conn: ConnId) -> Vec<(CallId, Call)> {
+    pub(crate) fn lose_calls(&mut self, conn: ConnId) -> Vec<(CallId, OutgoingCall)> {
         let calls = self.peers.get_mut(&conn).map(|peer| mem::take(&mut peer.calls));
         self.forget_if_idle(conn);
         calls.into_iter().flatten().collect()
@@ -158,7 +158,7 @@ impl OutgoingRequests {
     }
 
     /// Mutable access to a request, for progress that moves its timer.
-    fn call_mut(&mut self, conn: ConnId, id: CallId) -> Option<&mut Call> {
+    fn call_mut(&mut self, conn: ConnId, id: CallId) -> Option<&mut OutgoingCall> {
         self.peers.get_mut(&conn)?.calls.get_mut(&id)
     }
 
@@ -178,7 +178,7 @@ impl OutgoingRequests {
 /// Read access.
 impl OutgoingRequests {
     /// A request that waits for its answer.
-    pub(crate) fn call(&self, conn: ConnId, id: CallId) -> Option<&Call> {
+    pub(crate) fn call(&self, conn: ConnId, id: CallId) -> Option<&OutgoingCall> {
         self.peers.get(&conn)?.calls.get(&id)
     }
 

@@ -11,7 +11,9 @@ use crate::identity::Identity;
 use crate::ids::{AskId, CallId, ConnId, JobId, TaskId};
 use crate::jobs::job::{Job, Purpose};
 use crate::json::raw::Raw;
-use crate::outgoing::call::{Answer, Caller, OutgoingRequest, PendingOutgoing, Refusal, Wanted};
+use crate::outgoing::call::{
+    Answer, CallWanted, Caller, OutgoingRequest, PendingOutgoing, Refusal,
+};
 use crate::outgoing::calls::OutgoingMachine;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::server::inputs;
@@ -82,7 +84,8 @@ impl OutgoingMachine<'_> {
             Some(PendingOutgoing::Sent(..)) | None => return,
         };
         let stays = |(conn, call): (ConnId, CallId)| {
-            let wanted = self.outgoing.call(conn, call).is_none_or(|c| c.wanted() == Wanted::Yes);
+            let wanted =
+                self.outgoing.call(conn, call).is_none_or(|c| c.wanted() == CallWanted::Yes);
             listeners.contains(&conn) || !wanted
         };
         if before.is_some_and(stays) {

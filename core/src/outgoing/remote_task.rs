@@ -4,15 +4,14 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use core::time::Duration;
 
-use serde_json::value::RawValue;
-
-use crate::json::raw::Raw;
-use crate::json::writer::Writer;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::{CallId, ConnId};
-use crate::outgoing::call::{Call, Caller, OutgoingRequest};
+use crate::json::raw::Raw;
+use crate::json::writer::Writer;
+use crate::outgoing::call::{Caller, OutgoingCall, OutgoingRequest};
 use crate::rpc::error::code;
 use crate::rpc::params::Nullable;
 use crate::tasks::status::Status;
@@ -76,7 +75,7 @@ pub struct RemoteTaskView<'a> {
 #[derive(Debug)]
 pub(crate) struct RemoteTask {
     /// The request that created the task; its timer stays armed.
-    pub(crate) call: Call,
+    pub(crate) call: OutgoingCall,
     pub(crate) caller: Caller,
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
@@ -92,7 +91,7 @@ pub(crate) struct RemoteTask {
 
 /// Status report of a peer.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct StatusReport {
     pub(crate) id: Box<str>,
     pub(crate) status: Status,
     pub(crate) interval: Duration,
@@ -104,16 +103,16 @@ pub(crate) struct Report {
 /// # Errors
 ///
 /// Reason in a few words.
-pub(crate) fn read_created(result: Raw<'_>) -> Result<Option<Report>, &'static str> {
+pub(crate) fn read_created(result: Raw<'_>) -> Result<Option<StatusReport>, &'static str> {
     #[derive(Deserialize)]
-    struct Created<'a> {
+    struct CreatedTask<'a> {
         #[serde(borrow, default)]
         task: Nullable<'a>,
     }
     if !result.get().starts_with('{') {
         return Err("the answer is no object");
     }
-    let created: Created<'_> =
+    let created: CreatedTask<'_> =
         serde_json::from_str(result.get()).map_err(|_| "the answer cannot be read")?;
     created.task.0.map(|task| read_report(task.get())).transpose()
 }
@@ -123,9 +122,9 @@ pub(crate) fn read_created(result: Raw<'_>) -> Result<Option<Report>, &'static s
 /// # Errors
 ///
 /// Reason in a few words.
-pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
+pub(crate) fn read_report(text: &str) -> Result<StatusReport, &'static str> {
     #[derive(Deserialize)]
-    struct Task<'a> {
+    struct NamedTask<'a> {
         #[serde(rename = "taskId")]
         id: Box<str>,
         status: Box<str>,
@@ -135,7 +134,7 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     if !text.starts_with('{') {
         return Err("the task is no object");
     }
-    let task: Task<'_> = serde_json::from_str(text).map_err(|_| "the task cannot be read")?;
+    let task: NamedTask<'_> = serde_json::from_str(text).map_err(|_| "the task cannot be read")?;
     if task.id.len() > TASK_ID_BYTES_MAX {
         return Err("the task's id is too long");
     }
@@ -148,7 +147,7 @@ pub(crate) fn read_report(text: &str) -> Result<Report, &'static str> {
     ];
     let status = all.into_iter().find(|status| status.as_str() == &*task.status);
     let status = status.ok_or("the task's status is none of the five")?;
-    Ok(Report { id: task.id, status, interval: read_interval(task.poll_interval) })
+    Ok(StatusReport { id: task.id, status, interval: read_interval(task.poll_interval) })
 }
 
 /// Delay of the next poll after an error. `None` for an unknown task, which ends the task; every
@@ -169,7 +168,7 @@ pub(crate) fn read_too_early(error: Raw<'_>) -> Option<Duration> {
 /// Code of an error, and its time for a retry.
 fn read_refusal(error: Raw<'_>) -> (Option<i64>, Option<Duration>) {
     #[derive(Deserialize)]
-    struct Refused<'a> {
+    struct RefusedData<'a> {
         code: i64,
         #[serde(borrow, default)]
         data: Nullable<'a>,
@@ -179,7 +178,7 @@ fn read_refusal(error: Raw<'_>) -> (Option<i64>, Option<Duration>) {
         #[serde(borrow, default, rename = "retryAfterMs")]
         retry_after: Nullable<'a>,
     }
-    let Ok(refused) = serde_json::from_str::<Refused<'_>>(error.get()) else {
+    let Ok(refused) = serde_json::from_str::<RefusedData<'_>>(error.get()) else {
         return (None, None);
     };
     // `data` may have any type.

@@ -9,17 +9,18 @@ use crate::ids::{CallId, ConnId};
 use crate::json::raw::Raw;
 use crate::outbox::Outbox;
 use crate::outgoing::OutgoingRequests;
-use crate::outgoing::call::{Answer, Call, CallCause, CallFor, Caller};
+use crate::outgoing::call::{Answer, CallCause, CallFor, Caller, OutgoingCall};
 use crate::outgoing::calls::OutgoingMachine;
 use crate::outgoing::remote_task::{
-    RemoteState, RemoteTask, Report, about, read_created, read_put_off, read_report, read_too_early,
+    RemoteState, RemoteTask, StatusReport, about, read_created, read_put_off, read_report,
+    read_too_early,
 };
 use crate::rpc::params::Params;
 use crate::tasks::status::Status;
 use crate::time::Instant;
 
 /// The caller of a request, and the answer that it gets.
-pub(crate) type Told = (Caller, Answer);
+pub(crate) type ToldCaller = (Caller, Answer);
 
 impl OutgoingMachine<'_> {
     /// Handles the answer to a request for a task. Its timer is still armed.
@@ -27,9 +28,9 @@ impl OutgoingMachine<'_> {
         &mut self,
         conn: ConnId,
         id: CallId,
-        mut call: Call,
+        mut call: OutgoingCall,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) -> Option<Told> {
+    ) -> Option<ToldCaller> {
         if let (CallFor::Relayed(job), Ok(result)) = (call.receiver(), outcome)
             && let Some(caller) = self.upstreams.caller_of_relayed(job)
             && let Ok(Some(report)) = read_created(result)
@@ -83,7 +84,14 @@ impl OutgoingMachine<'_> {
         None
     }
 
-    fn follow(&mut self, conn: ConnId, id: CallId, call: Call, caller: Caller, report: Report) {
+    fn follow(
+        &mut self,
+        conn: ConnId,
+        id: CallId,
+        call: OutgoingCall,
+        caller: Caller,
+        report: StatusReport,
+    ) {
         note_remote(self.outbox, conn, &report.id, &call, RemoteState::Is(report.status));
         let remote = RemoteTask {
             call,
@@ -155,7 +163,7 @@ impl OutgoingMachine<'_> {
         conn: ConnId,
         id: CallId,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) -> Option<Told> {
+    ) -> Option<ToldCaller> {
         let remote = self.outgoing.remote_mut(conn, id)?;
         remote.poll = None;
         // `tasks/result` is under way; its answer decides.
@@ -208,7 +216,7 @@ impl OutgoingMachine<'_> {
         conn: ConnId,
         id: CallId,
         outcome: Result<Raw<'_>, Raw<'_>>,
-    ) -> Option<Told> {
+    ) -> Option<ToldCaller> {
         let remote = self.outgoing.remote_mut(conn, id)?;
         remote.fetch = None;
         let answer = match outcome {
@@ -253,7 +261,7 @@ impl OutgoingMachine<'_> {
         id: CallId,
         state: RemoteState,
         answer: Answer,
-    ) -> Option<Told> {
+    ) -> Option<ToldCaller> {
         let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
         let remote = self.outgoing.end_remote(outbox, timers, conn, id, state)?;
         Some((remote.caller, answer))
@@ -270,7 +278,7 @@ impl OutgoingMachine<'_> {
         conn: ConnId,
         id: CallId,
         mut remote: RemoteTask,
-    ) -> (CallId, Call) {
+    ) -> (CallId, OutgoingCall) {
         note_remote(self.outbox, conn, &remote.id, &remote.call, RemoteState::Lost);
         disarm_remote(self.timers, conn, id, &mut remote);
         (id, remote.call)
@@ -310,7 +318,13 @@ fn disarm_remote(timers: &mut TimerQueue, conn: ConnId, id: CallId, remote: &mut
     timers.disarm(&mut remote.poll_timer, Timer::Poll(conn, id));
 }
 
-fn note_remote(outbox: &mut Outbox, conn: ConnId, task: &str, call: &Call, state: RemoteState) {
+fn note_remote(
+    outbox: &mut Outbox,
+    conn: ConnId,
+    task: &str,
+    call: &OutgoingCall,
+    state: RemoteState,
+) {
     let note = AuditEvent::RemoteTask {
         conn,
         task: outbox.clean(task),

@@ -10,11 +10,11 @@ use crate::ids::{AskId, CallId, ConnId, JobId, RequestId, TaskId};
 use crate::jobs::job::{JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::outgoing::call::{
-    Answer, AnswerTimeout, Call, CallCause, CallFor, Caller, CancelEffect, OutgoingRequest,
-    PendingOutgoing, Refusal, Wanted,
+    Answer, AnswerTimeout, CallCause, CallFor, CallWanted, Caller, CancelEffect, OutgoingCall,
+    OutgoingRequest, PendingOutgoing, Refusal,
 };
 use crate::outgoing::calls::OutgoingMachine;
-use crate::outgoing::remote_tasks::Told;
+use crate::outgoing::remote_tasks::ToldCaller;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
@@ -220,7 +220,7 @@ impl OutgoingMachine<'_> {
         let CallFor::Caller(caller) = call.receiver() else { return };
         if let (Some(answer_timeout), Some(cap)) = (call.answer_timeout, call.cap)
             && answer_timeout.extend_on_progress
-            && call.wanted() == Wanted::Yes
+            && call.wanted() == CallWanted::Yes
         {
             let at = (now + answer_timeout.timeout).min(cap);
             self.timers.arm(&mut call.timer, Timer::Call(conn, id), at);
@@ -233,7 +233,7 @@ impl OutgoingMachine<'_> {
 
     /// The answer did not come in time: the peer is told of the cancel.
     pub(crate) fn on_call_timer(&mut self, conn: ConnId, id: CallId) {
-        let (mut wanted, mut is_question) = (Wanted::Yes, false);
+        let (mut wanted, mut is_question) = (CallWanted::Yes, false);
         if let Some(call) = self.outgoing.call_mut(conn, id) {
             call.timer = None;
             wanted = call.wanted();
@@ -244,8 +244,8 @@ impl OutgoingMachine<'_> {
         }
         let session = self.outbox.dialect(conn).methods == Methods::Tools;
         let answer = match wanted {
-            Wanted::Yes | Wanted::Overdue => Answer::TimedOut,
-            Wanted::Cancelled => Answer::Cancelled,
+            CallWanted::Yes | CallWanted::Overdue => Answer::TimedOut,
+            CallWanted::Cancelled => Answer::Cancelled,
         };
         let way = self.outgoing.cancel_effect(self.outbox, conn, id);
         let caller = match way {
@@ -256,7 +256,7 @@ impl OutgoingMachine<'_> {
                     outbox,
                     timers,
                     (conn, id),
-                    Wanted::Overdue,
+                    CallWanted::Overdue,
                     reason,
                 );
             }
@@ -309,7 +309,7 @@ impl OutgoingMachine<'_> {
             }
             CancelEffect::Await => {
                 let (outbox, timers, at) = (&mut *self.outbox, &mut *self.timers, (conn, call));
-                self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
+                self.outgoing.await_cancelled(outbox, timers, at, CallWanted::Cancelled, reason);
             }
             // CAN-04, ACP-03, ACP-04: the request cannot be cancelled.
             CancelEffect::Refuse(refusal) => {
@@ -318,7 +318,7 @@ impl OutgoingMachine<'_> {
         }
     }
 
-    fn tell_if(&mut self, told: Option<Told>) {
+    fn tell_if(&mut self, told: Option<ToldCaller>) {
         if let Some((caller, answer)) = told {
             self.tell(caller, answer);
         }
@@ -395,12 +395,18 @@ impl OutgoingMachine<'_> {
                 CancelEffect::Await => {
                     let (outbox, timers) = (&mut *self.outbox, &mut *self.timers);
                     let (at, reason) = ((conn, call), Some(PARENT_OVER));
-                    self.outgoing.await_cancelled(outbox, timers, at, Wanted::Cancelled, reason);
+                    self.outgoing.await_cancelled(
+                        outbox,
+                        timers,
+                        at,
+                        CallWanted::Cancelled,
+                        reason,
+                    );
                 }
                 CancelEffect::Forget | CancelEffect::Refuse(_) => {}
             }
         }
-        self.drop_asks_but(id, |call| call.wanted() != Wanted::Yes);
+        self.drop_asks_but(id, |call| call.wanted() != CallWanted::Yes);
     }
 
     /// Drops the requests of an ended job; no outcome is reported.
@@ -409,7 +415,7 @@ impl OutgoingMachine<'_> {
         self.drop_asks_but(id, |_| false);
     }
 
-    fn drop_asks_but(&mut self, id: JobId, keep: fn(&Call) -> bool) {
+    fn drop_asks_but(&mut self, id: JobId, keep: fn(&OutgoingCall) -> bool) {
         let Some(job) = self.jobs.get_mut(id).filter(|job| !job.asks.is_empty()) else { return };
         let task = job.task.filter(|_| job.needs_input());
         for (ask, asked) in job.asks.take() {
@@ -438,7 +444,7 @@ impl OutgoingMachine<'_> {
 
     /// Ends the requests on a closed connection. A request to a receiver of the outcome goes to the
     /// next receiver (TSK-30).
-    pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, Call)>) {
+    pub(crate) fn lose_calls(&mut self, conn: ConnId, calls: Vec<(CallId, OutgoingCall)>) {
         for (id, mut call) in calls {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
             if call.receiver() == CallFor::Question {

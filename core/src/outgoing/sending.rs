@@ -9,13 +9,14 @@ use serde_json::value::RawValue;
 use crate::acp::protocol;
 use crate::client::session::{label_of, permitted};
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::connection::{ConnectionEnd, Phase};
+use crate::connection::{ConnectionEnd, SessionPhase};
 use crate::ids::{CallId, ConnId};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::outbox::Outbox;
 use crate::outgoing::OutgoingRequests;
 use crate::outgoing::call::{
-    AskTask, Call, CallCause, CallFor, Caller, CancelEffect, OutgoingRequest, Refusal, Wanted,
+    AskTask, CallCause, CallFor, CallWanted, Caller, CancelEffect, OutgoingCall, OutgoingRequest,
+    Refusal,
 };
 use crate::outgoing::remote_task::about;
 use crate::protocol::revision::{AfterCancel, Methods};
@@ -39,8 +40,8 @@ impl OutgoingRequests {
             (ConnectionEnd::Finished(_) | ConnectionEnd::Closing(_), _) => {
                 return Err(Refusal::NoConnection);
             }
-            (ConnectionEnd::Open, Phase::Fresh) => return Err(Refusal::NotInitialized),
-            (ConnectionEnd::Open, Phase::Ready) => {}
+            (ConnectionEnd::Open, SessionPhase::Fresh) => return Err(Refusal::NotInitialized),
+            (ConnectionEnd::Open, SessionPhase::Ready) => {}
         }
         match connection.dialect.methods {
             Methods::Tools => permitted(connection, ask)?,
@@ -70,7 +71,7 @@ impl OutgoingRequests {
         let label = (&*ask.method == "tools/call").then(|| label_of(ask)).flatten();
         let declares = protocol::begins(&ask.method, ask.params.as_deref().map(RawValue::get));
         let cap = ask.answer_timeout.map(|answer_timeout| outbox.now() + answer_timeout.cap);
-        let mut call = Call::new(whom, ask, (label, declares), cap);
+        let mut call = OutgoingCall::new(whom, ask, (label, declares), cap);
         if let Some(answer_timeout) = ask.answer_timeout {
             let at = outbox.now() + answer_timeout.timeout.min(answer_timeout.cap);
             timers.arm(&mut call.timer, Timer::Call(conn, id), at);
@@ -88,7 +89,7 @@ impl OutgoingRequests {
         if self.remote(conn, id).is_some() {
             return CancelEffect::Forget;
         }
-        let call = self.call(conn, id).filter(|call| call.wanted() == Wanted::Yes);
+        let call = self.call(conn, id).filter(|call| call.wanted() == CallWanted::Yes);
         let Some(call) = call else { return CancelEffect::Refuse(Refusal::NotInProgress) };
         let dialect = connection.dialect;
         if dialect.protected.contains(&&*call.method) {
@@ -112,7 +113,7 @@ impl OutgoingRequests {
         outbox: &mut Outbox,
         timers: &mut TimerQueue,
         (conn, id): (ConnId, CallId),
-        wanted: Wanted,
+        wanted: CallWanted,
         reason: Option<&str>,
     ) {
         let at = outbox.now() + outbox.settings().limits.cancelled_wait;

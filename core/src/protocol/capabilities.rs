@@ -1,12 +1,11 @@
 //! Capabilities that a peer declared.
 
-use crate::json::raw::Found;
-use crate::json::raw::Raw;
-use crate::protocol::revision::Dialect;
-use crate::protocol::revision::TaskRules;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
+
+use crate::json::raw::{FoundMembers, Raw};
+use crate::protocol::revision::{Dialect, TaskRules};
 
 /// Capabilities of a peer that matter for outgoing requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -22,13 +21,15 @@ impl PeerCapabilities {
     /// do those that the revision lacks.
     pub(crate) fn read(raw: Option<Raw<'_>>, dialect: &Dialect) -> Self {
         let found = raw.and_then(|raw| raw.members(["tasks", "elicitation", "sampling", "roots"]));
-        let Some(Found { members: [tasks, elicitation, sampling, roots], .. }) = found else {
+        let Some(FoundMembers { members: [tasks, elicitation, sampling, roots], .. }) = found
+        else {
             return Self::default();
         };
         let forms = elicitation.and_then(|elicitation| elicitation.members(["form", "url"]));
         // An empty declaration means forms, the only mode before 2025-11-25.
-        let forms =
-            forms.is_some_and(|Found { members: [form, url], .. }| form.is_some() || url.is_none());
+        let forms = forms.is_some_and(|FoundMembers { members: [form, url], .. }| {
+            form.is_some() || url.is_none()
+        });
         let tasks = tasks.and_then(|tasks| serde_json::from_str(tasks.get()).ok());
         Self {
             elicitation: forms && dialect.elicitation,
@@ -83,7 +84,7 @@ impl TaskCapabilities {
     /// without tasks.
     pub(crate) fn read(raw: Option<&RawValue>, dialect: &Dialect) -> Self {
         #[derive(Deserialize)]
-        struct Tasks {
+        struct DeclaredTasks {
             list: Option<IgnoredAny>,
             cancel: Option<IgnoredAny>,
             requests: Option<TaskRequests>,
@@ -109,7 +110,7 @@ impl TaskCapabilities {
         }
         let raw = raw.filter(|_| dialect.tasks == TaskRules::Core);
         let Some(raw) = raw.filter(|raw| raw.get().starts_with('{')) else { return Self::NONE };
-        let Ok(tasks) = serde_json::from_str::<Tasks>(raw.get()) else { return Self::NONE };
+        let Ok(tasks) = serde_json::from_str::<DeclaredTasks>(raw.get()) else { return Self::NONE };
         let requests = tasks.requests;
         let requests = requests.as_ref();
         let within = |declares: fn(&TaskRequests) -> bool| requests.is_some_and(declares);

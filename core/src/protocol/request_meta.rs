@@ -6,14 +6,13 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::json::raw::{Found, Raw};
+use crate::json::raw::{FoundMembers, Raw};
 use crate::json::writer::Writer;
 use crate::log_level::LogLevel;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::protocol::revision::{self, Dialect};
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
-use crate::rpc::params::{self, Meta, Params};
+use crate::rpc::error::{ErrorObject, code};
+use crate::rpc::params::{self, Params, ParamsMeta};
 
 /// Metadata of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +62,7 @@ pub(crate) fn of(params: Option<&Params<'_>>) -> Option<Result<RequestMeta, Erro
     claims.then(|| read(meta))
 }
 
-fn read(meta: &Meta<'_>) -> Result<RequestMeta, ErrorObject> {
+fn read(meta: &ParamsMeta<'_>) -> Result<RequestMeta, ErrorObject> {
     let Some(version) = meta.version.and_then(Raw::string) else {
         return Err(missing("protocolVersion", "a string"));
     };
@@ -95,8 +94,8 @@ fn member<'a>(
     name: &'static str,
 ) -> Result<Option<Raw<'a>>, ErrorObject> {
     let odd = match object.members([name]) {
-        Some(Found { members: [member], twice: None }) => return Ok(member),
-        Some(Found { twice: Some(_), .. }) => format!("may have one member {name:?}"),
+        Some(FoundMembers { members: [member], twice: None }) => return Ok(member),
+        Some(FoundMembers { twice: Some(_), .. }) => format!("may have one member {name:?}"),
         None => "must be an object".into(),
     };
     let message =

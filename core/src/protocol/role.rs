@@ -1,7 +1,5 @@
 //! Roles: our side of an MCP session, and the declarations of both sides.
 
-use crate::json::raw::Raw;
-use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
@@ -9,8 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::ids::AskId;
+use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outgoing::call::AnswerTimeout;
+use crate::protocol::capabilities::{ELICITATION, ROOTS, SAMPLING};
 use crate::tool::{Catalog, TaskSupport};
 
 /// Our side of a session.
@@ -232,7 +232,7 @@ pub(crate) fn read_tools(result: Raw<'_>) -> alloc::vec::Vec<(Box<str>, TaskSupp
         tools: alloc::vec::Vec<&'a RawValue>,
     }
     #[derive(Deserialize)]
-    struct Listed {
+    struct ListedTool {
         name: Box<str>,
         #[serde(default)]
         execution: Option<ToolExecution>,
@@ -246,7 +246,7 @@ pub(crate) fn read_tools(result: Raw<'_>) -> alloc::vec::Vec<(Box<str>, TaskSupp
         return alloc::vec::Vec::new();
     };
     let tools = page.tools.into_iter().filter_map(|tool| {
-        let Listed { name, execution } = serde_json::from_str(tool.get()).ok()?;
+        let ListedTool { name, execution } = serde_json::from_str(tool.get()).ok()?;
         let support = match execution.and_then(|execution| execution.task_support).as_deref() {
             Some("optional") => TaskSupport::Optional,
             Some("required") => TaskSupport::Required,

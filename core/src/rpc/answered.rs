@@ -28,7 +28,7 @@ impl Answered<'_> {
 }
 
 /// A response with a result that was found in a text.
-struct Found {
+struct FoundResult {
     id: Option<RequestId>,
     /// Offsets of the result.
     start: usize,
@@ -36,7 +36,7 @@ struct Found {
     hop: HopMembers,
 }
 
-impl Found {
+impl FoundResult {
     /// `None` also for a result with line breaks between its values: they cannot be sent as they are.
     fn in_text(text: &str, depth_max: usize) -> Option<Self> {
         match Message::parse_text(text, depth_max, &mut Members::default()) {
@@ -80,15 +80,15 @@ impl LongResult {
         line: LongLine,
         depth_max: usize,
     ) -> Result<(Option<RequestId>, Self), LongLine> {
-        let whole = || Found::in_text(line.text(), depth_max);
+        let whole = || FoundResult::in_text(line.text(), depth_max);
         let found = match line.skeleton() {
             // A skeleton of another message is that of another line.
-            Some(skeleton) => Found::in_text(&skeleton, depth_max)
+            Some(skeleton) => FoundResult::in_text(&skeleton, depth_max)
                 .and_then(|found| found.in_line(&line).or_else(whole)),
             None => whole(),
         };
         match found {
-            Some(Found { id, start, end, hop }) => {
+            Some(FoundResult { id, start, end, hop }) => {
                 Ok((id, Self { frame: line.into_text(), start, end, hop }))
             }
             None => Err(line),

@@ -8,6 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::limits::FrameLimits;
+
 pub use crate::rpc::long_line::LongLine;
 use crate::rpc::long_line::TakenMember;
 use crate::rpc::skeleton::Skeleton;
@@ -60,7 +61,7 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 pub struct Inbox {
     partial: Vec<u8>,
     frame_bytes_max: usize,
-    stage: Stage,
+    stage: FrameStage,
     /// An incomplete frame that is long; `partial` is empty then.
     long: Option<Box<LongLine>>,
     /// A line that is skipped and not reported yet.
@@ -68,7 +69,7 @@ pub struct Inbox {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum FrameStage {
     /// Only white space so far, and `mark` bytes of a byte order mark.
     Fresh { mark: u8 },
     /// Cutting lines.
@@ -86,7 +87,7 @@ impl Inbox {
         Self {
             partial: Vec::new(),
             frame_bytes_max: limits.frame_bytes_max,
-            stage: Stage::Fresh { mark: 0 },
+            stage: FrameStage::Fresh { mark: 0 },
             long: None,
             skipped: None,
         }
@@ -100,7 +101,7 @@ impl Inbox {
     /// True while an incomplete frame is buffered.
     #[must_use]
     pub fn is_partial(&self) -> bool {
-        self.partial_bytes() > 0 || self.stage == Stage::Skipping
+        self.partial_bytes() > 0 || self.stage == FrameStage::Skipping
     }
 
     /// Buffered bytes of an incomplete frame.
@@ -117,15 +118,15 @@ impl Inbox {
 
     /// As [`Inbox::feed`], for a receiver that keeps long lines.
     pub fn feed_into(&mut self, mut piece: &[u8], sink: &mut dyn Sink) {
-        if let Stage::Fresh { mark } = self.stage {
+        if let FrameStage::Fresh { mark } = self.stage {
             let Some(rest) = self.begin(piece, mark) else { return };
             piece = rest;
-            if self.stage == Stage::NotJsonRpc {
+            if self.stage == FrameStage::NotJsonRpc {
                 let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
                 sink.frame(Frame::NotJsonRpc(line));
             }
         }
-        if self.stage == Stage::NotJsonRpc {
+        if self.stage == FrameStage::NotJsonRpc {
             return;
         }
         if let Some(long) = self.long.take() {
@@ -150,16 +151,16 @@ impl Inbox {
                 byte if MARK.get(next) == Some(byte) => next += 1,
                 b' ' | b'\t' | b'\r' | b'\n' if !within => {}
                 b'{' | b'[' if !within => {
-                    self.stage = Stage::Lines;
+                    self.stage = FrameStage::Lines;
                     return piece.get(at..);
                 }
                 _ => {
-                    self.stage = Stage::NotJsonRpc;
+                    self.stage = FrameStage::NotJsonRpc;
                     return piece.get(at..);
                 }
             }
         }
-        self.stage = Stage::Fresh { mark: u8::try_from(next).unwrap_or_default() };
+        self.stage = FrameStage::Fresh { mark: u8::try_from(next).unwrap_or_default() };
         None
     }
 
@@ -210,7 +211,7 @@ impl Inbox {
 
     /// Skips a line that begins with these pieces.
     fn skip(&mut self, pieces: &[&[u8]], sink: &mut dyn Sink) {
-        self.stage = Stage::Skipping;
+        self.stage = FrameStage::Skipping;
         let mut skeleton = Box::new(self.skeleton());
         pieces.iter().for_each(|piece| skeleton.read(piece));
         if skeleton.is_over() || skeleton.end_early() {
@@ -226,8 +227,8 @@ impl Inbox {
 
     /// Handles the piece up to a line end.
     fn line(&mut self, tail: &[u8], sink: &mut dyn Sink) {
-        if self.stage == Stage::Skipping {
-            self.stage = Stage::Lines;
+        if self.stage == FrameStage::Skipping {
+            self.stage = FrameStage::Lines;
             if let Some(mut skeleton) = self.skipped.take() {
                 skeleton.read(tail);
                 sink.frame(Frame::TooLong(skeleton.text()));
@@ -254,7 +255,7 @@ impl Inbox {
         if tail.is_empty() {
             return;
         }
-        if self.stage == Stage::Skipping {
+        if self.stage == FrameStage::Skipping {
             if let Some(mut skeleton) = self.skipped.take() {
                 skeleton.read(tail);
                 if skeleton.is_over() {

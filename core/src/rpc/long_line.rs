@@ -6,8 +6,7 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
-use core::str;
+use core::{fmt, str};
 
 use memchr::{memchr, memchr2};
 
@@ -31,13 +30,13 @@ const SHORT_MAX: u32 = 64;
 pub struct LongLine {
     text: String,
     /// Bytes of a character that is not whole yet.
-    begun: Begun,
+    begun: BegunResult,
     lexer: Lexer,
 }
 
 /// The first bytes of a character.
 #[derive(Debug, Default, Clone, Copy)]
-struct Begun {
+struct BegunResult {
     bytes: [u8; 3],
     count: u8,
 }
@@ -59,7 +58,7 @@ impl LongLine {
         let mut text = String::new();
         grow(&mut text, ROOM + bytes);
         text.extend(core::iter::repeat_n(' ', ROOM));
-        Self { text, begun: Begun::default(), lexer: Lexer::default() }
+        Self { text, begun: BegunResult::default(), lexer: Lexer::default() }
     }
 
     /// Bytes so far.
@@ -103,7 +102,7 @@ impl LongLine {
             match self.begun.with(*byte) {
                 Character::Whole(character) => {
                     self.text.push(character);
-                    self.begun = Begun::default();
+                    self.begun = BegunResult::default();
                 }
                 Character::Begun(begun) => self.begun = begun,
                 Character::Invalid => return false,
@@ -205,11 +204,11 @@ impl fmt::Debug for LongLine {
 /// The start of a character with another byte.
 enum Character {
     Whole(char),
-    Begun(Begun),
+    Begun(BegunResult),
     Invalid,
 }
 
-impl Begun {
+impl BegunResult {
     fn with(self, byte: u8) -> Character {
         let count = usize::from(self.count);
         let mut bytes = [0; 4];
@@ -244,7 +243,7 @@ fn begun_at_the_end(bytes: &[u8]) -> usize {
 /// Finds the strings of a JSON text that comes in pieces, and the end of its line.
 #[derive(Debug, Default)]
 struct Lexer {
-    state: State,
+    state: LexerState,
     /// Offset of the quote of the string that has begun.
     start: usize,
     strings: [(usize, usize); STRINGS_MAX],
@@ -254,7 +253,7 @@ struct Lexer {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum LexerState {
     #[default]
     Outside,
     String,
@@ -272,10 +271,10 @@ impl Lexer {
         let mut at = 0;
         loop {
             match self.state {
-                State::Over => return memchr(b'\n', piece.get(at..)?).map(|end| at + end),
-                State::Outside => at += memchr2(b'"', b'\n', piece.get(at..)?)?,
-                State::String => at = scan::special(piece, at),
-                State::Escape | State::Digits(_) => {}
+                LexerState::Over => return memchr(b'\n', piece.get(at..)?).map(|end| at + end),
+                LexerState::Outside => at += memchr2(b'"', b'\n', piece.get(at..)?)?,
+                LexerState::String => at = scan::special(piece, at),
+                LexerState::Escape | LexerState::Digits(_) => {}
             }
             let byte = *piece.get(at)?;
             if byte == b'\n' {
@@ -290,23 +289,28 @@ impl Lexer {
     /// Takes the next byte that matters, which is at an offset.
     fn step(&mut self, byte: u8, offset: usize) {
         self.state = match (self.state, byte) {
-            (State::Outside, _) => {
+            (LexerState::Outside, _) => {
                 self.start = offset;
-                State::String
+                LexerState::String
             }
-            (State::String, b'"') => {
+            (LexerState::String, b'"') => {
                 self.end_string(offset + 1);
                 let is_over = self.short > SHORT_MAX || self.count == STRINGS_MAX;
-                if is_over { State::Over } else { State::Outside }
+                if is_over { LexerState::Over } else { LexerState::Outside }
             }
-            (State::String, b'\\') => State::Escape,
-            (State::Escape, b'u') => State::Digits(4),
-            (State::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
-            | (State::Digits(1), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => State::String,
-            (State::Digits(left), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                State::Digits(left - 1)
+            (LexerState::String, b'\\') => LexerState::Escape,
+            (LexerState::Escape, b'u') => LexerState::Digits(4),
+            (LexerState::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't')
+            | (LexerState::Digits(1), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                LexerState::String
             }
-            (State::String | State::Escape | State::Digits(_) | State::Over, _) => State::Over,
+            (LexerState::Digits(left), b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                LexerState::Digits(left - 1)
+            }
+            (
+                LexerState::String | LexerState::Escape | LexerState::Digits(_) | LexerState::Over,
+                _,
+            ) => LexerState::Over,
         };
     }
 

@@ -4,7 +4,6 @@
 //! (`json::scan`) reads every form of an envelope and of its params; serde_json only words the
 //! error for a text that is not JSON.
 
-use crate::rpc::error::{ErrorObject, code};
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::ToString;
@@ -15,6 +14,8 @@ use serde::de::IgnoredAny;
 use crate::ids::RequestId;
 use crate::json::raw::Raw;
 use crate::json::scan;
+use crate::rpc::error::{ErrorObject, code};
+
 pub use crate::rpc::params::{Members, Params};
 use crate::rpc::result::HopMembers;
 pub use crate::rpc::result::ResultText;
@@ -170,12 +171,12 @@ struct MessageEnvelope<'a> {
     /// True for a method without escapes.
     is_plain: bool,
     /// A member that occurs twice.
-    twice: Option<Member>,
+    twice: Option<EnvelopeMember>,
 }
 
 /// A member of an envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Member {
+enum EnvelopeMember {
     Jsonrpc,
     Id,
     Method,
@@ -187,7 +188,7 @@ enum Member {
 /// The only valid `jsonrpc` value.
 const VERSION: &[u8] = b"\"2.0\"";
 
-impl Member {
+impl EnvelopeMember {
     /// The member at the start of a text in its usual spelling, and the length of its name with the
     /// colon: one comparison instead of a search for the end of the name.
     #[inline]
@@ -246,11 +247,11 @@ impl<'a> MessageEnvelope<'a> {
         let mut at = scan::space(bytes, scan::expect(bytes, start, b'{')?);
         let mut ends = bytes.get(at) == Some(&b'}');
         while !ends {
-            let (member, value) = match Member::usual(bytes.get(at..)?) {
+            let (member, value) = match EnvelopeMember::usual(bytes.get(at..)?) {
                 Some((member, length)) => (Some(member), at + length),
                 None => {
                     let (name, value) = scan::key(bytes, at)?;
-                    (scan::named(name, Member::named), value)
+                    (scan::named(name, EnvelopeMember::named), value)
                 }
             };
             let end = envelope.member(member, text, value, inner, seen)?;
@@ -271,7 +272,7 @@ impl<'a> MessageEnvelope<'a> {
     #[inline]
     fn member(
         &mut self,
-        member: Option<Member>,
+        member: Option<EnvelopeMember>,
         text: &'a str,
         at: usize,
         depth_max: usize,
@@ -281,25 +282,26 @@ impl<'a> MessageEnvelope<'a> {
         let Some(member) = member else { return scan::value(bytes, at, depth_max) };
         let is_again = self.slot(member).is_some();
         let end = match member {
-            Member::Params if !is_again => seen.read(text, at, depth_max)?,
-            Member::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
-            Member::Id => {
+            EnvelopeMember::Params if !is_again => seen.read(text, at, depth_max)?,
+            EnvelopeMember::Jsonrpc if bytes.get(at..)?.starts_with(VERSION) => at + VERSION.len(),
+            EnvelopeMember::Id => {
                 let short = scan::short_number(bytes, at);
                 self.number = short.map(|(number, _)| number);
                 short.map_or_else(|| scan::value(bytes, at, depth_max), |(_, end)| Some(end))?
             }
-            Member::Method => {
+            EnvelopeMember::Method => {
                 let close = scan::special(bytes, at + 1);
                 self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
                 if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
             }
-            Member::Result if !is_again => {
+            EnvelopeMember::Result if !is_again => {
                 self.result_at = at;
                 self.hop.read(bytes, at, depth_max)?
             }
-            Member::Jsonrpc | Member::Params | Member::Result | Member::Error => {
-                scan::value(bytes, at, depth_max)?
-            }
+            EnvelopeMember::Jsonrpc
+            | EnvelopeMember::Params
+            | EnvelopeMember::Result
+            | EnvelopeMember::Error => scan::value(bytes, at, depth_max)?,
         };
         *self.slot(member) = Some(Raw::checked(text.get(at..end)?));
         if is_again {
@@ -308,14 +310,14 @@ impl<'a> MessageEnvelope<'a> {
         Some(end)
     }
 
-    const fn slot(&mut self, member: Member) -> &mut Option<Raw<'a>> {
+    const fn slot(&mut self, member: EnvelopeMember) -> &mut Option<Raw<'a>> {
         match member {
-            Member::Jsonrpc => &mut self.jsonrpc,
-            Member::Id => &mut self.id,
-            Member::Method => &mut self.method,
-            Member::Params => &mut self.params,
-            Member::Result => &mut self.result,
-            Member::Error => &mut self.error,
+            EnvelopeMember::Jsonrpc => &mut self.jsonrpc,
+            EnvelopeMember::Id => &mut self.id,
+            EnvelopeMember::Method => &mut self.method,
+            EnvelopeMember::Params => &mut self.params,
+            EnvelopeMember::Result => &mut self.result,
+            EnvelopeMember::Error => &mut self.error,
         }
     }
 
@@ -334,7 +336,7 @@ impl<'a> MessageEnvelope<'a> {
         if let Some(member) = self.twice {
             return Message::invalid(
                 // With two ids, neither can be echoed.
-                echo.filter(|_| member != Member::Id).cloned(),
+                echo.filter(|_| member != EnvelopeMember::Id).cloned(),
                 code::INVALID_REQUEST,
                 format!("the member {:?} stands there twice", member.name()),
             );
@@ -345,7 +347,7 @@ impl<'a> MessageEnvelope<'a> {
         let params = self.params.filter(|params| !is_empty(*params));
         let params = params.map(|params| Params::seen(params, members));
         match self.kind() {
-            Kind::Call(method) => {
+            MessageKind::Call(method) => {
                 let method = match method.get().get(1..method.get().len() - 1) {
                     Some(plain) if self.is_plain => Some(Cow::Borrowed(plain)),
                     Some(_) | None => method.string(),
@@ -370,14 +372,14 @@ impl<'a> MessageEnvelope<'a> {
                     Some(WrittenId::Refused) => invalid(None, BAD_ID),
                 }
             }
-            Kind::Response(outcome) => {
+            MessageKind::Response(outcome) => {
                 let id = match id {
                     Some(WrittenId::Is(id)) => Some(id.id),
                     Some(WrittenId::Null | WrittenId::Refused) | None => None,
                 };
                 Message::Response { id, outcome }
             }
-            Kind::None => {
+            MessageKind::None => {
                 invalid(echo, "a message has exactly one of \"method\", \"result\" and \"error\"")
             }
         }
@@ -385,28 +387,28 @@ impl<'a> MessageEnvelope<'a> {
 
     /// Kind of the message. Some writers put every member into every message, with `null` for the
     /// unused ones; only a response's result may itself be `null`.
-    fn kind(&self) -> Kind<'a> {
+    fn kind(&self) -> MessageKind<'a> {
         let given = |member: Option<Raw<'a>>| member.and_then(Raw::non_null);
         match (given(self.method), given(self.result), given(self.error)) {
-            (Some(method), None, None) => Kind::Call(method),
+            (Some(method), None, None) => MessageKind::Call(method),
             (None, Some(result), None) => {
-                Kind::Response(Ok(ResultText::seen(result, self.result_at, self.hop)))
+                MessageKind::Response(Ok(ResultText::seen(result, self.result_at, self.hop)))
             }
-            (None, None, Some(error)) => Kind::Response(Err(error)),
+            (None, None, Some(error)) => MessageKind::Response(Err(error)),
             (None, None, None) => match (self.result, self.error) {
                 (Some(null), _) => {
-                    Kind::Response(Ok(ResultText::seen(null, self.result_at, self.hop)))
+                    MessageKind::Response(Ok(ResultText::seen(null, self.result_at, self.hop)))
                 }
-                (None, Some(null)) => Kind::Response(Err(null)),
-                (None, None) => Kind::None,
+                (None, Some(null)) => MessageKind::Response(Err(null)),
+                (None, None) => MessageKind::None,
             },
-            (Some(_), _, _) | (None, Some(_), Some(_)) => Kind::None,
+            (Some(_), _, _) | (None, Some(_), Some(_)) => MessageKind::None,
         }
     }
 }
 
 /// Kind of a message.
-enum Kind<'a> {
+enum MessageKind<'a> {
     /// Request or notification, with its method.
     Call(Raw<'a>),
     /// Response, with its result or error.

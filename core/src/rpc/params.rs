@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::ids::RequestId;
-use crate::json::raw::{Found, Raw};
+use crate::json::raw::{FoundMembers, Raw};
 use crate::json::scan;
 use crate::rpc::error::ErrorObject;
 
@@ -32,7 +32,7 @@ pub struct Members<'a> {
     pub(crate) arguments: Option<Raw<'a>>,
     pub(crate) task: Option<Raw<'a>>,
     /// Also `None` for a `_meta` that is not an object: a cancel is valid with one.
-    pub(crate) meta: Option<Meta<'a>>,
+    pub(crate) meta: Option<ParamsMeta<'a>>,
     pub(crate) task_id: Option<Raw<'a>>,
     pub(crate) request_id: Option<Raw<'a>>,
     pub(crate) reason: Option<Raw<'a>>,
@@ -40,12 +40,12 @@ pub struct Members<'a> {
     pub(crate) input_responses: Option<Raw<'a>>,
     /// True for a `_meta` that is not an object.
     odd_meta: bool,
-    seen: Seen,
+    seen: SeenMembers,
 }
 
 /// Known members of `_meta`. There may be others.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Meta<'a> {
+pub(crate) struct ParamsMeta<'a> {
     pub(crate) progress_token: Option<Raw<'a>>,
     pub(crate) idempotency_key: Option<Raw<'a>>,
     pub(crate) reason: Option<Raw<'a>>,
@@ -54,17 +54,17 @@ pub(crate) struct Meta<'a> {
     pub(crate) log_level: Option<Raw<'a>>,
     /// `traceparent`, `tracestate` and `baggage`.
     pub(crate) trace: [Option<Raw<'a>>; 3],
-    seen: Seen,
+    seen: SeenMembers,
 }
 
 /// Names that occurred, one bit for each, and names that occurred twice.
 #[derive(Debug, Default, Clone, Copy)]
-struct Seen {
+struct SeenMembers {
     once: u16,
     twice: u16,
 }
 
-impl Seen {
+impl SeenMembers {
     const fn note(&mut self, bit: u16) {
         self.twice |= self.once & bit;
         self.once |= bit;
@@ -101,7 +101,7 @@ const META_NAMES: [&str; 9] = [
     "baggage",
 ];
 
-impl<'a> Meta<'a> {
+impl<'a> ParamsMeta<'a> {
     /// Reads the object at an offset of a text, and returns its end.
     fn read(&mut self, text: &'a str, at: usize, depth_max: usize) -> Option<usize> {
         scan::object_at(text.as_bytes(), at, depth_max, |name, at, depth_max| {
@@ -145,7 +145,7 @@ impl<'a> Members<'a> {
         request_state: None,
         input_responses: None,
         odd_meta: false,
-        seen: Seen { once: 0, twice: 0 },
+        seen: SeenMembers { once: 0, twice: 0 },
     };
 
     /// Reads the params at an offset of a text, with at most `depth_max` levels of nesting, and
@@ -160,7 +160,7 @@ impl<'a> Members<'a> {
                 && scan::named(name, |name| (name == b"_meta").then_some(())).is_some()
             {
                 self.seen.note(META);
-                return self.meta.insert(Meta::default()).read(text, at, depth_max);
+                return self.meta.insert(ParamsMeta::default()).read(text, at, depth_max);
             }
             let end = scan::value(bytes, at, depth_max)?;
             if let Some(bit) = scan::named(name, |name| self.set(name, text.get(at..end)?)) {
@@ -262,7 +262,10 @@ impl<'a> Params<'a> {
     }
 
     /// Finds other members; `None` when the params are not an object.
-    pub(crate) fn find<const N: usize>(self, names: [&'static str; N]) -> Option<Found<'a, N>> {
+    pub(crate) fn find<const N: usize>(
+        self,
+        names: [&'static str; N],
+    ) -> Option<FoundMembers<'a, N>> {
         Raw::checked(self.text).members(names)
     }
 }
@@ -315,8 +318,8 @@ pub(crate) fn find<'a, const N: usize>(
     let Some(params) = params else { return Ok([None; N]) };
     match params.find(names) {
         None => Err(not_an_object()),
-        Some(Found { twice: Some(name), .. }) => Err(given_twice(name.into())),
-        Some(Found { members, twice: None }) => Ok(members),
+        Some(FoundMembers { twice: Some(name), .. }) => Err(given_twice(name.into())),
+        Some(FoundMembers { members, twice: None }) => Ok(members),
     }
 }
 

@@ -21,15 +21,15 @@ pub struct ResultText<'a> {
 /// Places of the members of a result that describe its hop (MOD-02).
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct HopMembers {
-    kind: Option<Place>,
-    meta: Option<Place>,
+    kind: Option<ResultPlace>,
+    meta: Option<ResultPlace>,
     /// One of them occurs twice, in which case the last one counts, or is too far away.
     is_odd: bool,
 }
 
 /// Place of a member in the text of a result, in 12 bytes: every frame is read with room for two.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct ResultPlace {
     /// Offset of the quote before the name.
     start: u32,
     /// Offset of the value.
@@ -38,7 +38,7 @@ pub(crate) struct Place {
     end: u32,
 }
 
-impl Place {
+impl ResultPlace {
     fn new(start: usize, value: usize, end: usize) -> Option<Self> {
         let short = |offset: usize| u32::try_from(offset).ok();
         Some(Self { start: short(start)?, value: short(value)?, end: short(end)? })
@@ -71,7 +71,7 @@ impl HopMembers {
             });
             if let Some(is_kind) = slot {
                 let start = start_of(text, name, value)? - at;
-                let place = Place::new(start, value - at, end - at);
+                let place = ResultPlace::new(start, value - at, end - at);
                 let slot = if is_kind { &mut self.kind } else { &mut self.meta };
                 self.is_odd |= slot.is_some() || place.is_none();
                 *slot = place;
@@ -82,10 +82,10 @@ impl HopMembers {
 
     /// The same members in a text with other offsets.
     pub(crate) fn moved(self, offset: impl Fn(usize) -> usize) -> Self {
-        let moved = |place: Place| {
-            let Place { start, value, end } = place;
+        let moved = |place: ResultPlace| {
+            let ResultPlace { start, value, end } = place;
             let [start, value, end] = [start, value, end].map(|at| offset(at as usize));
-            Place::new(start, value, end)
+            ResultPlace::new(start, value, end)
         };
         let (kind, meta) = (self.kind.and_then(moved), self.meta.and_then(moved));
         let is_lost =
@@ -94,12 +94,12 @@ impl HopMembers {
     }
 
     /// Place of the type.
-    pub(crate) const fn kind(&self) -> Option<Place> {
+    pub(crate) const fn kind(&self) -> Option<ResultPlace> {
         self.kind
     }
 
     /// Place of `_meta`.
-    pub(crate) const fn meta(&self) -> Option<Place> {
+    pub(crate) const fn meta(&self) -> Option<ResultPlace> {
         self.meta
     }
 }
@@ -181,7 +181,7 @@ mod tests {
         ] {
             let result = ResultText::of(text);
             let hop = result.hop().expect("no member occurs twice");
-            let shown = |place: Option<Place>| place.map(|place| &text[place.member()]);
+            let shown = |place: Option<ResultPlace>| place.map(|place| &text[place.member()]);
             assert_eq!((shown(hop.kind()), shown(hop.meta())), (kind, meta), "{text}");
             assert_eq!(result.is_bare(), kind.is_none() && meta.is_none());
         }

@@ -7,7 +7,7 @@ use crate::ids::RequestId;
 use crate::json::raw::Raw;
 use crate::protocol::trace_context::TraceContext;
 use crate::rpc::error::ErrorObject;
-use crate::rpc::params::{self, Meta, Params};
+use crate::rpc::params::{self, Params, ParamsMeta};
 
 /// The params of `tools/call`.
 pub(crate) struct CallParams<'a> {
@@ -16,7 +16,7 @@ pub(crate) struct CallParams<'a> {
     pub(crate) task: Option<Raw<'a>>,
     pub(crate) request_state: Option<Raw<'a>>,
     pub(crate) input_responses: Option<Raw<'a>>,
-    pub(crate) meta: Option<&'a Meta<'a>>,
+    pub(crate) meta: Option<&'a ParamsMeta<'a>>,
     /// All of them, as JSON text.
     pub(crate) whole: &'a str,
 }
@@ -39,12 +39,12 @@ impl<'a> CallParams<'a> {
 }
 
 /// The trace context of a request (OBS-01).
-pub(crate) fn trace_of(meta: Option<&Meta<'_>>) -> Option<Box<TraceContext>> {
+pub(crate) fn trace_of(meta: Option<&ParamsMeta<'_>>) -> Option<Box<TraceContext>> {
     TraceContext::of_members(meta?.trace)
 }
 
 /// The token for progress, if there is one that can be a token. It is given back as it came.
-pub(crate) fn progress_token<'a>(meta: Option<&Meta<'a>>) -> Option<Raw<'a>> {
+pub(crate) fn progress_token<'a>(meta: Option<&ParamsMeta<'a>>) -> Option<Raw<'a>> {
     let token = meta?.progress_token?;
     RequestId::parse(token.get()).map(|_| token)
 }

@@ -12,10 +12,10 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
-use crate::json::whole::Whole;
+use crate::json::whole::WholeNumber;
 use crate::outbox::Outbox;
 use crate::outbox::cancelling::Cancellation;
-use crate::outbox::requests::{Cancelled, Reply, TaskView, Work};
+use crate::outbox::requests::{CancelledRequest, Reply, RequestWork, TaskView};
 use crate::protocol::revision::AfterCancel;
 use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
@@ -38,14 +38,14 @@ impl Engine {
         let stopped = self.recall(conn, &cancellation);
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         // CAN-05 holds for sessions: elsewhere this is the only cancel without a handle (MOD-04).
-        let creates_task = |reply: &Reply, work: &Work| {
+        let creates_task = |reply: &Reply, work: &RequestWork| {
             // CAN-04
-            matches!(work, Work::Upstream(AwaitedAnswer::Initialize))
-                || matches!(work, Work::Task(_, TaskView::Handle))
+            matches!(work, RequestWork::Upstream(AwaitedAnswer::Initialize))
+                || matches!(work, RequestWork::Task(_, TaskView::Handle))
                     && !matches!(reply.dialect.after_cancel, AfterCancel::Recall)
         };
         let cancelled = connection.requests.cancel(&cancellation.request, creates_task);
-        let Some(Cancelled { work, batch, traced }) = cancelled else {
+        let Some(CancelledRequest { work, batch, traced }) = cancelled else {
             if stopped {
                 return;
             }
@@ -76,10 +76,10 @@ impl Engine {
 
     /// Ends the work of a request that `identity` has cancelled. Returns its job, which is still to be
     /// released, and its name in the audit log.
-    fn stop_work(&mut self, work: Work, cancel: &Cancel) -> (Option<JobId>, Arc<str>) {
+    fn stop_work(&mut self, work: RequestWork, cancel: &Cancel) -> (Option<JobId>, Arc<str>) {
         let (conn, request) = (cancel.conn, || cancel.request.clone().unwrap_or(RequestId::Null));
         match work {
-            Work::Job(id) => {
+            RequestWork::Job(id) => {
                 let job = self.jobs.get_mut(id);
                 let tool = job.map(|job| {
                     job.note_cancel(cancel.clone());
@@ -88,7 +88,7 @@ impl Engine {
                 (Some(id), tool.unwrap_or_default())
             }
             // CAN-15: the wait ends, the task goes on.
-            Work::Task(id, form) => {
+            RequestWork::Task(id, form) => {
                 if let Some(task) = self.tasks.get_mut(id) {
                     task.aside.forget_waiter(&(conn, request()));
                 }
@@ -98,21 +98,21 @@ impl Engine {
                 self.calls().offer_inputs(id);
                 (None, form.method().into())
             }
-            Work::Listen(listening) => {
+            RequestWork::Listen(listening) => {
                 self.unlisten(conn, &request(), &listening);
                 (None, "subscriptions/listen".into())
             }
-            Work::Upstream(awaited) => {
+            RequestWork::Upstream(awaited) => {
                 self.upstreams.waiters.remove(&(conn, request()));
                 (None, awaited.method().into())
             }
             // Servers cancel by another way.
-            Work::Question(of) => {
+            RequestWork::Question(of) => {
                 self.gateway().withdraw_question(of, cancel.reason.as_deref());
                 (None, "".into())
             }
-            Work::Lookup(asked) => (None, asked.method.name().into()),
-            Work::Survey(read) => {
+            RequestWork::Lookup(asked) => (None, asked.method.name().into()),
+            RequestWork::Survey(read) => {
                 let form = self.surveys.get(&read).map(|request| request.form.method());
                 (None, form.unwrap_or("ceased/status").into())
             }
@@ -257,8 +257,8 @@ fn read_job<'a>(params: Option<&Params<'a>>) -> Result<(u64, Option<Raw<'a>>), E
         None => [None; 2],
     };
     let [job, reason] = members;
-    let number = Whole::read(params::required("job", job)?.get());
-    let number = number.as_ref().and_then(Whole::to_u64_saturating);
+    let number = WholeNumber::read(params::required("job", job)?.get());
+    let number = number.as_ref().and_then(WholeNumber::to_u64_saturating);
     let message = "params.job must be the number of a job";
     Ok((number.ok_or_else(|| ErrorObject::invalid_params(message))?, reason))
 }

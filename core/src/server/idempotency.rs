@@ -25,7 +25,7 @@ use crate::json::writer::Writer;
 use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
-use crate::server::keyed_calls::{CallContent, Keyed, KeyedCalls, Progress};
+use crate::server::keyed_calls::{CallContent, Keyed, KeyedCalls, KeyedProgress};
 use crate::tasks::durable::TaskOutcome;
 use crate::time::Instant;
 
@@ -33,7 +33,7 @@ use crate::time::Instant;
 const KEY_BYTES_MAX: usize = 128;
 
 /// A request with a key, and the content of its call.
-pub(crate) struct Request {
+pub(crate) struct KeyedRequest {
     pub(crate) key: Box<str>,
     pub(crate) wish: CallContent,
 }
@@ -56,7 +56,7 @@ pub(crate) fn read_key(given: Option<Raw<'_>>) -> Result<Option<Box<str>>, Error
 
 impl Engine {
     /// Answers a request that repeats a call; returns the reply of one that is to be carried out.
-    pub(crate) fn lookup(&mut self, reply: Reply, request: &Request) -> Option<Reply> {
+    pub(crate) fn lookup(&mut self, reply: Reply, request: &KeyedRequest) -> Option<Reply> {
         let owner = self.outbox.identity_of(reply.conn);
         if owner == Identity::Anonymous {
             let message = "an idempotency key is for peers with an identity";
@@ -73,15 +73,15 @@ impl Engine {
             return None;
         }
         match &first.progress {
-            Progress::Done(outcome) => {
+            KeyedProgress::Done(outcome) => {
                 let outcome = outcome.clone();
                 self.upstreams.answer_with(&mut self.outbox, reply, outcome);
             }
-            Progress::Task(task) => {
+            KeyedProgress::Task(task) => {
                 let task = *task;
                 self.task_machine().respond_with_task(reply, task, TaskView::Handle);
             }
-            Progress::Running(_) | Progress::Ending { .. } => {
+            KeyedProgress::Running(_) | KeyedProgress::Ending { .. } => {
                 self.outbox.fail(reply, &under_way(&request.key));
             }
         }
@@ -116,10 +116,10 @@ fn under_way(key: &str) -> ErrorObject {
 
 impl KeyedCalls {
     /// Remembers a call that was made just now as this job.
-    pub(crate) fn remember(&mut self, jobs: &Jobs, id: JobId, request: Request) {
+    pub(crate) fn remember(&mut self, jobs: &Jobs, id: JobId, request: KeyedRequest) {
         let Some(job) = jobs.get(id) else { return };
-        let progress = job.task.map_or(Progress::Running(id), Progress::Task);
-        let Request { key, wish } = request;
+        let progress = job.task.map_or(KeyedProgress::Running(id), KeyedProgress::Task);
+        let KeyedRequest { key, wish } = request;
         self.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
     }
 
@@ -149,7 +149,7 @@ impl KeyedCalls {
         let outcome = outcome();
         match stored {
             None => self.finish(timers, until, keyed, outcome),
-            Some(task) => self.advance(keyed, Progress::Ending { job: id, task, outcome }),
+            Some(task) => self.advance(keyed, KeyedProgress::Ending { job: id, task, outcome }),
         }
     }
 
@@ -162,13 +162,14 @@ impl KeyedCalls {
     ) {
         let Some(call) = self.get_mut(id) else { return };
         timers.arm(&mut call.timer, Timer::Keyed(id), until);
-        self.advance(id, Progress::Done(outcome));
+        self.advance(id, KeyedProgress::Done(outcome));
     }
 
     /// The end of a task may be told, and so may the outcome of its call.
     pub(crate) fn finish_task(&mut self, timers: &mut TimerQueue, until: Instant, task: TaskId) {
         let Some(id) = self.of_task(task) else { return };
-        let Some(Progress::Ending { outcome, .. }) = self.get(id).map(|call| &call.progress) else {
+        let Some(KeyedProgress::Ending { outcome, .. }) = self.get(id).map(|call| &call.progress)
+        else {
             return;
         };
         let outcome = outcome.clone();
@@ -211,10 +212,10 @@ pub(crate) fn check(engine: &Engine) {
     engine.keyed.check();
     for (_, call) in engine.keyed.iter() {
         assert_ne!(call.owner, Identity::Anonymous, "nobody in particular has keys");
-        let is_done = matches!(call.progress, Progress::Done(_));
+        let is_done = matches!(call.progress, KeyedProgress::Done(_));
         assert_eq!(call.timer.is_some(), is_done, "an answer, and nothing else, is forgotten");
         match call.progress {
-            Progress::Running(id) => {
+            KeyedProgress::Running(id) => {
                 let job = engine.jobs.get(id).expect("a keyed call that runs has a job");
                 assert_eq!(job.owner, call.owner, "the owner may ask again (TSK-39)");
                 assert_ne!(
@@ -223,14 +224,14 @@ pub(crate) fn check(engine: &Engine) {
                     "{id} is remembered and not wanted"
                 );
             }
-            Progress::Ending { task, .. } => {
+            KeyedProgress::Ending { task, .. } => {
                 let ended = engine.tasks.get(task).is_some_and(|task| task.status().is_terminal());
                 assert!(ended && !engine.tasks.is_settled(task), "{task} is stored and not told");
             }
-            Progress::Task(task) => {
+            KeyedProgress::Task(task) => {
                 assert!(engine.tasks.contains(task), "a key is forgotten with its task");
             }
-            Progress::Done(_) => {}
+            KeyedProgress::Done(_) => {}
         }
     }
 }

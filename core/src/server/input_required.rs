@@ -13,7 +13,7 @@ use crate::ids::{AskId, JobId, RequestState};
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outbox::requests::{Reply, Settled, Work};
+use crate::outbox::requests::{Reply, RequestWork, Settled};
 use crate::outbox::typed_result::ResultType;
 use crate::outgoing::call::{Answer, Caller, OutgoingRequest, Refusal};
 use crate::protocol::request_meta::{RequestContext, RequestMeta};
@@ -174,7 +174,7 @@ impl Engine {
         };
         job.progress.tell(token.map(|token| token.get().into()));
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
-            connection.requests.open(reply, Work::Job(id));
+            connection.requests.open(reply, RequestWork::Job(id));
         }
         self.jobs.arm_heartbeat(&mut self.timers, self.now.at, id);
         self.suspended.note_asking(id);

@@ -1,17 +1,17 @@
 //! Calls by idempotency key, with the state of each.
 
-use crate::collections::timer_queue::Armed;
-use crate::identity::Identity;
-use crate::ids::JobId;
-use crate::ids::KeyedId;
-use crate::ids::TaskId;
-use crate::json::raw::Json;
-use crate::tasks::durable::TaskOutcome;
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::mem;
+
 use serde_json::Value;
+
+use crate::collections::timer_queue::Armed;
+use crate::identity::Identity;
+use crate::ids::{JobId, KeyedId, TaskId};
+use crate::json::raw::Json;
+use crate::tasks::durable::TaskOutcome;
 
 /// Integers up to here are exact as floating-point numbers.
 pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
@@ -60,7 +60,7 @@ pub(crate) fn is_exact(value: &Value) -> bool {
 
 /// How far a keyed call is.
 #[derive(Debug)]
-pub(crate) enum Progress {
+pub(crate) enum KeyedProgress {
     /// Its job is not gone yet.
     Running(JobId),
     /// It is a task, which has a life of its own.
@@ -72,7 +72,7 @@ pub(crate) enum Progress {
     Done(TaskOutcome),
 }
 
-impl Progress {
+impl KeyedProgress {
     /// The job and the task it is found by.
     pub(crate) const fn names(&self) -> (Option<JobId>, Option<TaskId>) {
         match self {
@@ -90,7 +90,7 @@ pub(crate) struct Keyed {
     pub(crate) owner: Identity,
     pub(crate) key: Box<str>,
     pub(crate) wish: CallContent,
-    pub(crate) progress: Progress,
+    pub(crate) progress: KeyedProgress,
     /// Time when its outcome is forgotten.
     pub(crate) timer: Option<Armed>,
 }
@@ -98,8 +98,8 @@ pub(crate) struct Keyed {
 impl Keyed {
     pub(crate) fn bytes(&self) -> usize {
         let outcome = match &self.progress {
-            Progress::Running(_) | Progress::Task(_) => None,
-            Progress::Ending { outcome, .. } | Progress::Done(outcome) => Some(outcome),
+            KeyedProgress::Running(_) | KeyedProgress::Task(_) => None,
+            KeyedProgress::Ending { outcome, .. } | KeyedProgress::Done(outcome) => Some(outcome),
         };
         let bytes = match outcome {
             None => 0,
@@ -160,7 +160,7 @@ impl KeyedCalls {
     }
 
     /// A call has come so far.
-    pub(crate) fn advance(&mut self, id: KeyedId, progress: Progress) {
+    pub(crate) fn advance(&mut self, id: KeyedId, progress: KeyedProgress) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = mem::replace(&mut call.progress, progress);
         let found = call.progress.names();

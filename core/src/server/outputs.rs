@@ -15,8 +15,8 @@ use crate::engine::Engine;
 use crate::identity::{Identity, Rights};
 use crate::ids::{ConnId, InstanceId, JobId, StatusId, TaskId};
 use crate::json::raw::Raw;
-use crate::json::whole::Whole;
-use crate::outbox::requests::{Reply, Settled, Work};
+use crate::json::whole::WholeNumber;
+use crate::outbox::requests::{Reply, RequestWork, Settled};
 use crate::policy::access::Item;
 use crate::protocol::revision::Results;
 use crate::rpc::error::{ErrorObject, code};
@@ -203,7 +203,7 @@ impl Engine {
         };
         let (identity, rights) = (connection.identity.clone(), connection.rights);
         self.next_survey += 1;
-        connection.requests.open(reply, Work::Survey(read));
+        connection.requests.open(reply, RequestWork::Survey(read));
         self.surveys.insert(read, HostRequest { conn, request: id, form });
         let viewer = Viewer { identity, rights, conn, sees_all };
         self.outbox.push(Action::ReadOutput(Box::new(OutputQuery { read, request, viewer })));
@@ -292,9 +292,9 @@ type ReadPart = (OutputOf, [u64; 2], Option<Duration>);
 
 /// A whole number in the params.
 fn number(name: &str, raw: Raw<'_>) -> Result<u64, ErrorObject> {
-    Whole::read(raw.get()).as_ref().and_then(Whole::to_u64_saturating).ok_or_else(|| {
-        ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number"))
-    })
+    WholeNumber::read(raw.get()).as_ref().and_then(WholeNumber::to_u64_saturating).ok_or_else(
+        || ErrorObject::invalid_params(alloc::format!("params.{name} must be a whole number")),
+    )
 }
 
 /// Reads which job, by number or task, and from where on in its streams.

@@ -1,7 +1,7 @@
 //! Sessions: connecting, initialize, and which method goes where.
 
 use crate::action::OperatorOrder;
-use crate::connection::{Counterpart, Phase};
+use crate::connection::{Counterpart, SessionPhase};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::ConnId;
@@ -71,7 +71,7 @@ impl Engine {
         if let Some(declared) = declared {
             return self.on_request_of_server(reply, method, params, declared);
         }
-        if phase == Phase::Ready && method != "ping" {
+        if phase == SessionPhase::Ready && method != "ping" {
             self.release_early(reply.conn);
         }
         match request_meta::of(params) {
@@ -84,7 +84,7 @@ impl Engine {
     fn on_session_request(
         &mut self,
         reply: Reply,
-        phase: Phase,
+        phase: SessionPhase,
         method: &str,
         params: Option<&Params<'_>>,
     ) {
@@ -93,46 +93,52 @@ impl Engine {
             ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{}");
             }),
-            ("initialize", Phase::Fresh) if reply.batch.is_none() => self.initialize(reply, params),
-            ("initialize", Phase::Fresh) => {
+            ("initialize", SessionPhase::Fresh) if reply.batch.is_none() => {
+                self.initialize(reply, params);
+            }
+            ("initialize", SessionPhase::Fresh) => {
                 self.outbox.invalid_request(reply, "initialize cannot be part of a batch");
             }
             // RPC-04
-            ("initialize", Phase::Ready) => {
+            ("initialize", SessionPhase::Ready) => {
                 self.outbox.invalid_request(reply, "this session is initialized already");
             }
-            ("ceased/scope", Phase::Fresh) => self.narrow(reply, params),
-            ("ceased/agent", Phase::Fresh) => self.supervisor().attach_agent(reply, params),
-            ("server/discover" | "subscriptions/listen" | "tasks/update", Phase::Fresh) => {
+            ("ceased/scope", SessionPhase::Fresh) => self.narrow(reply, params),
+            ("ceased/agent", SessionPhase::Fresh) => self.supervisor().attach_agent(reply, params),
+            ("server/discover" | "subscriptions/listen" | "tasks/update", SessionPhase::Fresh) => {
                 self.outbox.fail(reply, &request_meta::missing("protocolVersion", "a string"));
             }
-            (_, Phase::Fresh) => {
+            (_, SessionPhase::Fresh) => {
                 self.outbox
                     .invalid_request(reply, "this session is not initialized: initialize first");
             }
-            (_, Phase::Ready) if self.drain.is_some() => {
+            (_, SessionPhase::Ready) if self.drain.is_some() => {
                 let message = "the daemon is shutting down";
                 self.outbox.fail(reply, &ErrorObject::new(code::SHUTTING_DOWN, message));
             }
-            ("tools/list", Phase::Ready) if self.upstreams.is_empty() => {
+            ("tools/list", SessionPhase::Ready) if self.upstreams.is_empty() => {
                 self.list_tools(reply, params);
             }
-            ("tools/call", Phase::Ready) => self.call_tool(reply, params, None),
-            ("logging/setLevel", Phase::Ready) if !self.is_for_server(reply.conn, method) => {
+            ("tools/call", SessionPhase::Ready) => self.call_tool(reply, params, None),
+            ("logging/setLevel", SessionPhase::Ready)
+                if !self.is_for_server(reply.conn, method) =>
+            {
                 self.set_log_level(reply, params);
             }
-            ("ceased/status", Phase::Ready) => self.report_status(reply, params),
-            ("ceased/cancel", Phase::Ready) => self.cancel_any_job(reply, params),
-            ("ceased/run", Phase::Ready) => self.run_command(reply, params),
-            (_, Phase::Ready) if self.is_for_outputs(reply.conn, method, params) => {
+            ("ceased/status", SessionPhase::Ready) => self.report_status(reply, params),
+            ("ceased/cancel", SessionPhase::Ready) => self.cancel_any_job(reply, params),
+            ("ceased/run", SessionPhase::Ready) => self.run_command(reply, params),
+            (_, SessionPhase::Ready) if self.is_for_outputs(reply.conn, method, params) => {
                 self.read_outputs(reply, method, params);
             }
-            ("ceased/reload", Phase::Ready) => self.operate(reply, OperatorOrder::Reload),
-            ("ceased/restart", Phase::Ready) => self.restart_server(reply, params),
-            ("ceased/drain", Phase::Ready) => self.operate(reply, OperatorOrder::Drain),
-            ("ceased/approve", Phase::Ready) => self.approve_tools(reply, params),
-            ("ceased/shutdown", Phase::Ready) => self.operate(reply, OperatorOrder::ShutDown),
-            (_, Phase::Ready) => {
+            ("ceased/reload", SessionPhase::Ready) => self.operate(reply, OperatorOrder::Reload),
+            ("ceased/restart", SessionPhase::Ready) => self.restart_server(reply, params),
+            ("ceased/drain", SessionPhase::Ready) => self.operate(reply, OperatorOrder::Drain),
+            ("ceased/approve", SessionPhase::Ready) => self.approve_tools(reply, params),
+            ("ceased/shutdown", SessionPhase::Ready) => {
+                self.operate(reply, OperatorOrder::ShutDown);
+            }
+            (_, SessionPhase::Ready) => {
                 let about = TaskMethod::of_session(method).filter(|_| tasks == TaskRules::Core);
                 if let Some(about) = about {
                     self.task_machine().about_tasks(reply, about, params);
@@ -160,14 +166,14 @@ impl Engine {
             ("ping", _) => self.upstreams.answer(&mut self.outbox, reply, |json| {
                 json.raw("{}");
             }),
-            (_, Phase::Fresh) => {
+            (_, SessionPhase::Fresh) => {
                 let message = "this session is not initialized: answer initialize first";
                 self.outbox.fail(reply, &ErrorObject::new(code::INVALID_REQUEST, message));
             }
-            (_, Phase::Ready) if self.drain.is_some() => {
+            (_, SessionPhase::Ready) if self.drain.is_some() => {
                 self.outbox.fail(reply, &crate::jobs::result::shutting_down());
             }
-            (_, Phase::Ready) => {
+            (_, SessionPhase::Ready) => {
                 match (TaskMethod::of_session(method).filter(|_| tasks), declared.offer(method)) {
                     (Some(about), _) => self.task_machine().about_tasks(reply, about, params),
                     (None, OfferedMethod::Undeclared) => self.outbox.unknown_method(reply, method),
@@ -229,7 +235,7 @@ impl Engine {
         let dialect = Dialect::negotiate(&version);
         connection.dialect = dialect;
         connection.unreadable_id = dialect.unreadable_id;
-        connection.phase = Phase::Ready;
+        connection.phase = SessionPhase::Ready;
         connection.peer = PeerCapabilities::read(capabilities, dialect);
         if self.upstreams.is_empty() {
             return self.answer_initialize(reply);

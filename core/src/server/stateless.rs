@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::action::OperatorOrder;
-use crate::connection::{Connection, Phase};
+use crate::connection::{Connection, SessionPhase};
 use crate::engine::Engine;
 use crate::json::meta::CLIENT_INFO;
 use crate::json::raw::{Json, Raw};
@@ -104,7 +104,7 @@ impl Engine {
     /// revision that is spoken there.
     fn note_dialect(&mut self, reply: &Reply) {
         if let Some(connection) = self.outbox.connection_mut(reply.conn)
-            && connection.phase == Phase::Fresh
+            && connection.phase == SessionPhase::Fresh
         {
             connection.unreadable_id = reply.dialect.unreadable_id;
         }
@@ -123,7 +123,7 @@ impl Engine {
         let meta = params::any_members(params).meta.as_ref();
         let said = meta.and_then(|meta| meta.capabilities).map_or("{}", Raw::get);
         if let Some(connection) = self.outbox.connection_mut(reply.conn)
-            && connection.phase == Phase::Fresh
+            && connection.phase == SessionPhase::Fresh
         {
             connection.peer = claim.peer;
             let declared = passed_capabilities(said);
@@ -136,7 +136,8 @@ impl Engine {
                 keep_description(&mut self.outbox, reply.conn, declared, info);
             }
         }
-        let is_first = |peer: &Connection| peer.requests_made == 1 && peer.phase == Phase::Fresh;
+        let is_first =
+            |peer: &Connection| peer.requests_made == 1 && peer.phase == SessionPhase::Fresh;
         if self.outbox.connection(reply.conn).is_some_and(is_first) {
             self.gateway().start_eager_for(reply.conn);
         }

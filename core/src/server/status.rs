@@ -12,7 +12,7 @@ use crate::ids::{ConnId, JobId, StatusId, TaskId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
-use crate::outbox::requests::{Reply, Work};
+use crate::outbox::requests::{Reply, RequestWork};
 use crate::rpc::error::ErrorObject;
 use crate::rpc::params::{self, Params};
 use crate::server::cancel::may_see;
@@ -74,7 +74,7 @@ impl Engine {
             return self.outbox.forget(reply);
         };
         self.next_survey += 1;
-        connection.requests.open(reply, Work::Survey(survey));
+        connection.requests.open(reply, RequestWork::Survey(survey));
         self.surveys.insert(survey, HostRequest { conn, request, form: HostForm::Status });
         self.outbox.push(Action::CollectHostStatus { survey, jobs, instances, viewer, ended });
     }

@@ -15,12 +15,12 @@ use serde::de::{Deserializer as _, SeqAccess, Visitor};
 
 use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, ConnectionEnd, Phase};
+use crate::connection::{Connection, ConnectionEnd, SessionPhase};
 use crate::engine::Engine;
 use crate::ids::{ConnId, RequestId, TaskId};
-use crate::json::raw::{Found, Raw};
+use crate::json::raw::{FoundMembers, Raw};
 use crate::json::writer::Writer;
-use crate::outbox::requests::{Listening, Reply, Settled, Topic, Work};
+use crate::outbox::requests::{Listening, Reply, RequestWork, Settled, Topic};
 use crate::outbox::typed_result::ResultType;
 use crate::outbox::{Outbox, typed_result};
 use crate::policy::abuse::AbusePattern;
@@ -213,7 +213,7 @@ impl Engine {
         }
         let uris = listening.uris.clone();
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        connection.requests.open(reply, Work::Listen(listening.into()));
+        connection.requests.open(reply, RequestWork::Listen(listening.into()));
         if !uris.is_empty() {
             self.gateway().watch_listened(conn, &id, &uris);
         }
@@ -236,7 +236,7 @@ impl Engine {
         let Some(method) = topic.method() else { return };
         let is_session = |conn: &&ConnId| {
             self.outbox.connection(**conn).is_some_and(|peer| {
-                peer.phase == Phase::Ready
+                peer.phase == SessionPhase::Ready
                     && peer.dialect.methods == Methods::Tools
                     && matches!(peer.side, Side::Server)
             })
@@ -364,7 +364,7 @@ impl TaskNews<'_> {
 
     fn notify(&mut self, conn: ConnId, request: &RequestId, topic: Topic) {
         let Some(connection) = self.outbox.connection(conn) else { return };
-        let Some((reply, Work::Listen(listening))) = connection.requests.get(request) else {
+        let Some((reply, RequestWork::Listen(listening))) = connection.requests.get(request) else {
             return;
         };
         let mut frame = Vec::new();
@@ -423,10 +423,13 @@ fn begin<'j, 'b>(json: &'j mut Writer<'b>, method: &str, reply: &Reply) -> &'j m
 
 /// The lists that are listened to; the tasks named, as far as they can be task ids; the URIs of
 /// resources.
-type Wanted = (Listening, Option<BTreeSet<TaskId>>, Option<BTreeSet<Box<str>>>);
+type WantedTopics = (Listening, Option<BTreeSet<TaskId>>, Option<BTreeSet<Box<str>>>);
 
 /// Topics of a subscription as its client names them.
-fn read_wanted(params: Option<&Params<'_>>, claim: &RequestMeta) -> Result<Wanted, ErrorObject> {
+fn read_wanted(
+    params: Option<&Params<'_>>,
+    claim: &RequestMeta,
+) -> Result<WantedTopics, ErrorObject> {
     let [notifications] = params::find(params, ["notifications"])?;
     let notifications = params::required("notifications", notifications)?;
     let odd =
@@ -439,7 +442,7 @@ fn read_wanted(params: Option<&Params<'_>>, claim: &RequestMeta) -> Result<Wante
         "taskIds",
         "resourceSubscriptions",
     ];
-    let Found { members: [tools, prompts, resources, task_ids, uris], twice } =
+    let FoundMembers { members: [tools, prompts, resources, task_ids, uris], twice } =
         notifications.members(NAMES).ok_or_else(|| odd(" must be an object"))?;
     if let Some(name) = twice {
         return Err(odd(&alloc::format!(".{name} is there twice")));

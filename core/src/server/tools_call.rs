@@ -12,9 +12,9 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::job::{Job, JobState, Purpose};
 use crate::jobs::result::correctable;
-use crate::json::raw::{Found, Json, Raw};
-use crate::json::whole::Whole;
-use crate::outbox::requests::{Reply, TaskView, Work};
+use crate::json::raw::{FoundMembers, Json, Raw};
+use crate::json::whole::WholeNumber;
+use crate::outbox::requests::{Reply, RequestWork, TaskView};
 use crate::policy::access::Item;
 use crate::protocol::request_meta::{self, RequestContext, RequestMeta};
 use crate::protocol::revision::TaskRules;
@@ -22,7 +22,7 @@ use crate::protocol::trace_context::TraceContext;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Params};
 use crate::server::call_params::{CallParams, progress_token, trace_of};
-use crate::server::idempotency::{Request, read_key};
+use crate::server::idempotency::{KeyedRequest, read_key};
 use crate::server::input_required::Retry;
 use crate::server::keyed_calls::CallContent;
 use crate::server::rate::rated;
@@ -249,7 +249,7 @@ impl Engine {
     /// As [`Engine::accept`], unless the same was asked for before.
     #[inline(never)]
     fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
-        let request = Request {
+        let request = KeyedRequest {
             key,
             wish: CallContent {
                 tool: admitted.tool.name.clone(),
@@ -385,7 +385,7 @@ impl Engine {
         let (id, conn) = (reply.id.clone(), reply.conn);
         let job = self.jobs.next_id();
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
-        connection.requests.open(reply, Work::Job(job));
+        connection.requests.open(reply, RequestWork::Job(job));
         self.enqueue(conn, owner, Purpose::Answer(id), None, admitted);
     }
 
@@ -590,7 +590,7 @@ fn as_we_like(tool: &Tool, declared: bool) -> Result<Option<RequestedTtl>, Error
 /// Reads the `task` member (TSK-11).
 fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
     let odd = |what: &str| ErrorObject::invalid_params(alloc::format!("params.task{what}"));
-    let Found { members: [ttl], twice } =
+    let FoundMembers { members: [ttl], twice } =
         task.members(["ttl"]).ok_or_else(|| odd(" must be an object"))?;
     if twice.is_some() {
         return Err(odd(".ttl is there twice"));
@@ -598,7 +598,7 @@ fn read_ttl(task: Raw<'_>) -> Result<RequestedTtl, ErrorObject> {
     let Some(ttl) = ttl else { return Ok(RequestedTtl::Default) };
     // A value that does not fit is larger than every maximum and is shortened to it anyway.
     let usual = ttl.get().parse().ok();
-    let millis = usual.or_else(|| Whole::read(ttl.get())?.to_u64_saturating());
+    let millis = usual.or_else(|| WholeNumber::read(ttl.get())?.to_u64_saturating());
     millis
         .filter(|millis| *millis > 0)
         .map(RequestedTtl::Millis)

@@ -15,20 +15,20 @@ use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::reading::{FrameHead, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::{CancelForm, StopInput};
-use crate::supervisor::supervision::{Agent, AskedRequest, Preparation, Supervision};
+use crate::supervisor::supervision::{AgentState, AskedRequest, Preparation, Supervision};
 use crate::supervisor::texts;
-use crate::supervisor::work::{Work, WorkId};
+use crate::supervisor::work::{AgentWork, WorkId};
 use crate::time::Instant;
 use crate::upstream::rewrite::{member, text_member};
 
 impl Supervision {
     pub(super) fn on_agent_frame(&mut self, now: Instant, frame: &[u8]) {
-        if matches!(self.agent, Agent::Off | Agent::Starting) {
+        if matches!(self.agent, AgentState::Off | AgentState::Starting) {
             return;
         }
         // Answers that were on their way when the end began still count; after works were answered
         // by the supervisor, nothing of this process does.
-        if self.is_over || (self.agent == Agent::Ending && !self.given_up.is_empty()) {
+        if self.is_over || (self.agent == AgentState::Ending && !self.given_up.is_empty()) {
             return;
         }
         let mut members = Members::default();
@@ -66,7 +66,7 @@ impl Supervision {
         params: Option<Params<'_>>,
     ) {
         let session = session_of(params);
-        if self.sessions.is_muted(session.as_deref()) || self.agent == Agent::Ending {
+        if self.sessions.is_muted(session.as_deref()) || self.agent == AgentState::Ending {
             let error = texts::cancelled(crate::reason::StopReason::Requested, None);
             return self.out.push(SupervisionEffect::ToAgent(texts::error(&id.token, &error)));
         }
@@ -132,7 +132,7 @@ impl Supervision {
             return is_spared;
         }
         // The client has the history that an agent replays when it reopens a session.
-        if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = &mut self.agent
+        if let AgentState::Preparing { step: Preparation::Reopen(reopening), .. } = &mut self.agent
             && *reopening.session == *session
             && reopening.absorbs(kind.as_deref(), update)
         {
@@ -169,7 +169,7 @@ impl Supervision {
                 // Work that the agent has begun by itself can be cancelled as well.
                 self.last_work += 1;
                 self.begin_watch(now, true);
-                self.works.push(Work {
+                self.works.push(AgentWork {
                     number: self.last_work,
                     job: None,
                     id: None,
@@ -197,15 +197,16 @@ impl Supervision {
     }
 
     /// Takes the turns of a session whose prompts were answered when they were inserted.
-    fn take_turns(&mut self, session: &str) -> Vec<Work> {
-        let is_it = |work: &mut Work| work.is_turn() && work.is_of(session) && work.id.is_none();
+    fn take_turns(&mut self, session: &str) -> Vec<AgentWork> {
+        let is_it =
+            |work: &mut AgentWork| work.is_turn() && work.is_of(session) && work.id.is_none();
         self.works.extract_if(.., is_it).collect()
     }
 
     /// An agent has closed a session, perhaps without the end of its turn, which comes before the
     /// answer. Returns the place of the answered work.
     fn close_turns(&mut self, now: Instant, at: usize, is_done: bool) -> usize {
-        let Work { number, method, session, .. } = &self.works[at];
+        let AgentWork { number, method, session, .. } = &self.works[at];
         let closes = is_done && matches!(&**method, "session/close" | "session/delete");
         let (number, Some(session)) = (*number, session.clone().filter(|_| closes)) else {
             return at;
@@ -232,13 +233,16 @@ impl Supervision {
         id: &RequestId,
         outcome: Result<&str, &str>,
     ) {
-        let is_own = matches!(&self.agent, Agent::Preparing { own, .. } if own == id);
-        if is_own && let Agent::Preparing { step, .. } = mem::replace(&mut self.agent, Agent::Live)
+        let is_own = matches!(&self.agent, AgentState::Preparing { own, .. } if own == id);
+        if is_own
+            && let AgentState::Preparing { step, .. } =
+                mem::replace(&mut self.agent, AgentState::Live)
         {
             return self.on_prepared(now, step, outcome);
         }
-        let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| of.id == *id);
-        let has_digits = |work: &Work| work.id.as_ref().is_some_and(|of| id.is_digits_of(&of.id));
+        let is_it = |work: &AgentWork| work.id.as_ref().is_some_and(|of| of.id == *id);
+        let has_digits =
+            |work: &AgentWork| work.id.as_ref().is_some_and(|of| id.is_digits_of(&of.id));
         let exact = self.works.iter().position(is_it);
         // A late answer to a request that was answered already goes nowhere.
         let Some(at) = exact.or_else(|| self.works.iter().position(has_digits)) else { return };
@@ -287,7 +291,7 @@ impl Supervision {
     }
 
     /// Remembers the data that a fresh agent will need.
-    fn note_result(&mut self, work: &mut Work, result: &str) {
+    fn note_result(&mut self, work: &mut AgentWork, result: &str) {
         let params: Box<str> = work.params.take().unwrap_or_else(|| "{}".into());
         let mut choices = mem::take(&mut work.choices);
         match (&*work.method, &work.session) {

@@ -15,9 +15,9 @@ use crate::supervisor::held::Held;
 use crate::supervisor::piece_kind::PieceKind;
 use crate::supervisor::reading::{FrameHead, is_cancel, named_request, read, session_of};
 use crate::supervisor::stop::{CancelForm, TurnStop};
-use crate::supervisor::supervision::{Agent, AskedRequest, Crossing, Supervision};
+use crate::supervisor::supervision::{AgentState, AskedRequest, Crossing, Supervision};
 use crate::supervisor::texts;
-use crate::supervisor::work::{Work, WorkId};
+use crate::supervisor::work::{AgentWork, WorkId};
 use crate::time::Instant;
 
 /// Where a frame goes.
@@ -98,10 +98,13 @@ impl Supervision {
         session: Option<Box<str>>,
     ) {
         let passes = match self.agent {
-            Agent::Live | Agent::Draining(_) => self.held.is_empty(),
+            AgentState::Live | AgentState::Draining(_) => self.held.is_empty(),
             // Nothing is started for a frame without an answer.
-            Agent::Off | Agent::Ending if self.process > 0 => return,
-            Agent::Off | Agent::Starting | Agent::Preparing { .. } | Agent::Ending => false,
+            AgentState::Off | AgentState::Ending if self.process > 0 => return,
+            AgentState::Off
+            | AgentState::Starting
+            | AgentState::Preparing { .. }
+            | AgentState::Ending => false,
         };
         if passes {
             self.out.push(SupervisionEffect::ForwardToAgent);
@@ -113,19 +116,19 @@ impl Supervision {
 
     /// Where a request goes. `is_behind`: a frame of its session waits before it.
     fn way_of(&self, held: &Held, is_behind: bool) -> Direction {
-        let ends = |work: &Work| work.stop.as_ref().is_some_and(TurnStop::ends_strays);
+        let ends = |work: &AgentWork| work.stop.as_ref().is_some_and(TurnStop::ends_strays);
         // A cancel is for the process that runs, and so is the end of a session in it.
         let is_for_process =
             PieceKind::of_cancel(&held.method).is_some() || &*held.method == "session/close";
         if is_for_process
             && self.abilities.version >= 2
-            && matches!(self.agent, Agent::Live | Agent::Draining(_))
+            && matches!(self.agent, AgentState::Live | AgentState::Draining(_))
         {
             return Direction::Pass;
         }
         // Processes of a new request could not be told from those that are being ended.
         let ends_strays = !self.freed.is_empty() || self.works.iter().any(ends);
-        if self.agent != Agent::Live || is_behind || ends_strays {
+        if self.agent != AgentState::Live || is_behind || ends_strays {
             return Direction::Hold;
         }
         let session = held.session.as_deref();
@@ -135,7 +138,7 @@ impl Supervision {
         }
         let Some(session) = session else { return Direction::Pass };
         // SUP-04: a prompt waits for the end of the cancelled turn before it.
-        let is_stopping = |work: &Work| work.is_of(session) && work.stop.is_some();
+        let is_stopping = |work: &AgentWork| work.is_of(session) && work.stop.is_some();
         if held.is_prompt() && self.works.iter().any(is_stopping) {
             return Direction::Hold;
         }
@@ -169,7 +172,7 @@ impl Supervision {
     pub(super) fn release(&mut self, now: Instant) {
         let (mut at, mut behind): (usize, Vec<Box<str>>) = (0, Vec::new());
         while let Some(held) = self.held.frames.get(at) {
-            if self.agent != Agent::Live {
+            if self.agent != AgentState::Live {
                 return;
             }
             let is_behind = held.session.as_ref().is_some_and(|it| behind.contains(it));
@@ -248,7 +251,7 @@ impl Supervision {
             let meta = params::any_members(params.as_ref()).meta.as_ref();
             meta.and_then(|meta| TraceContext::of_members(meta.trace))
         });
-        let mut work = Work {
+        let mut work = AgentWork {
             number: self.last_work,
             job: held.job,
             id: held.id,
@@ -299,7 +302,7 @@ impl Supervision {
             let error = texts::cancelled(crate::reason::StopReason::Requested, None);
             return self.out.push(SupervisionEffect::ToClient(texts::error(&of.token, &error)));
         }
-        let is_it = |work: &&Work| work.id.as_ref().is_some_and(|of| of.id == id);
+        let is_it = |work: &&AgentWork| work.id.as_ref().is_some_and(|of| of.id == id);
         // ACP-04: `initialize` cannot be cancelled. ACP-08: nor can an answered request.
         let Some(work) = self.works.iter().find(is_it).filter(|it| &*it.method != "initialize")
         else {

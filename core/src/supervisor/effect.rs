@@ -19,7 +19,7 @@ pub(crate) const WATCH: u64 = 0;
 
 /// Something that happens to a supervision.
 #[derive(Debug)]
-pub(crate) enum Input<'a> {
+pub(crate) enum SupervisionInput<'a> {
     /// The client is connected: the agent starts.
     Opened,
     /// The agent runs, and its pipes are connected.

@@ -7,20 +7,20 @@ use crate::reason::StopReason;
 use crate::rpc::error::ErrorObject;
 use crate::supervisor::effect::SupervisionEffect;
 use crate::supervisor::stop::{CancelForm, StopInput};
-use crate::supervisor::supervision::{Agent, Preparation, Supervision};
+use crate::supervisor::supervision::{AgentState, Preparation, Supervision};
 use crate::supervisor::texts;
 use crate::time::Instant;
 
 impl Supervision {
     /// Has the host end the agent, unless it does or there is none.
     pub(super) fn end(&mut self, why: &'static str) {
-        if matches!(self.agent, Agent::Off | Agent::Ending) {
+        if matches!(self.agent, AgentState::Off | AgentState::Ending) {
             return;
         }
-        let before = core::mem::replace(&mut self.agent, Agent::Ending);
+        let before = core::mem::replace(&mut self.agent, AgentState::Ending);
         // Replayed history and choices that may not last do not reach the client, and now no end of
         // them will be heard.
-        if let Agent::Preparing { step: Preparation::Reopen(reopening), .. } = before
+        if let AgentState::Preparing { step: Preparation::Reopen(reopening), .. } = before
             && let Some(session) = self.sessions.get_mut(&reopening.session)
         {
             session.is_muted = true;
@@ -32,15 +32,15 @@ impl Supervision {
 
     /// No process of the agent is left: every open request is answered once.
     pub(super) fn on_ended(&mut self, now: Instant, status: &str, stderr: &str) {
-        if self.agent == Agent::Off {
+        if self.agent == AgentState::Off {
             return;
         }
-        let was_ready =
-            self.is_greeted && !matches!(self.agent, Agent::Starting | Agent::Preparing { .. });
+        let was_ready = self.is_greeted
+            && !matches!(self.agent, AgentState::Starting | AgentState::Preparing { .. });
         let ignored = !self.given_up.is_empty();
         let was_outdated = core::mem::take(&mut self.is_outdated);
         let error = texts::death(&self.terms.name, self.why.take(), status, stderr);
-        self.agent = Agent::Off;
+        self.agent = AgentState::Off;
         (self.start_by, self.is_greeted) = (None, false);
         self.crossing.clear();
         self.lose_pieces();

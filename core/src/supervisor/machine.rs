@@ -20,7 +20,7 @@ use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Si
 use crate::reason::{CloseReason, StopReason};
 use crate::rpc::send_queue::Tag;
 use crate::settings::Settings;
-use crate::supervisor::effect::{Input, StopReceipt, SupervisionEffect};
+use crate::supervisor::effect::{StopReceipt, SupervisionEffect, SupervisionInput};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::table::{Agents, Supervised};
 use crate::supervisor::terms::Terms;
@@ -50,7 +50,7 @@ impl Supervisions<'_> {
     /// Puts an agent behind a connection; everything on it passes to the agent from now on.
     pub(crate) fn supervise(&mut self, client: ConnId, server: &Arc<UpstreamServer>) {
         self.put_behind(client, server);
-        self.hand_in_to(client, Input::Opened, &[]);
+        self.hand_in_to(client, SupervisionInput::Opened, &[]);
     }
 
     /// As [`Supervisions::supervise`], for an agent that starts with the first request: it says nothing
@@ -94,17 +94,17 @@ impl Supervisions<'_> {
         if !matches!(connection.ending, ConnectionEnd::Closing(_)) {
             connection.requests_made += 1;
             connection.last_request = self.now;
-            self.hand_in_to(conn, Input::Client(frame), frame);
+            self.hand_in_to(conn, SupervisionInput::Client(frame), frame);
         }
     }
 
     /// A frame of the agent of a client.
     pub(crate) fn on_agent_frame(&mut self, client: ConnId, frame: &[u8]) {
-        self.hand_in_to(client, Input::Agent(frame), frame);
+        self.hand_in_to(client, SupervisionInput::Agent(frame), frame);
     }
 
     /// Hands an input to a supervision, and carries out the effects. `frame` is the one at hand.
-    pub(super) fn hand_in_to(&mut self, client: ConnId, input: Input<'_>, frame: &[u8]) {
+    pub(super) fn hand_in_to(&mut self, client: ConnId, input: SupervisionInput<'_>, frame: &[u8]) {
         let now = self.now;
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let mut effects = Vec::new();
@@ -247,11 +247,11 @@ impl Supervisions<'_> {
             UpstreamEvent::Started { conn, .. } => self.agent_started(client, conn),
             UpstreamEvent::Examined { check, processes, .. } => {
                 let (check, born, cpu) = (check.get(), processes.born, processes.cpu);
-                self.hand_in_to(client, Input::Examined { check, born, cpu }, &[]);
+                self.hand_in_to(client, SupervisionInput::Examined { check, born, cpu }, &[]);
             }
             UpstreamEvent::StraysEnded { check, ended, left, .. } => {
                 let check = check.get();
-                self.hand_in_to(client, Input::StraysEnded { check, ended, left }, &[]);
+                self.hand_in_to(client, SupervisionInput::StraysEnded { check, ended, left }, &[]);
             }
             UpstreamEvent::Ended { status, stderr, .. } => {
                 return Some(self.agent_ended(client, instance, status, stderr));
@@ -278,7 +278,7 @@ impl Supervisions<'_> {
         if let Some(entry) = self.agents.clients.get_mut(&client) {
             entry.conn = Some(conn);
         }
-        self.hand_in_to(client, Input::Started, &[]);
+        self.hand_in_to(client, SupervisionInput::Started, &[]);
     }
 
     fn agent_ended(
@@ -295,13 +295,13 @@ impl Supervisions<'_> {
         self.agents.by_instance.remove(&instance);
         let conn = self.agents.clients.get_mut(&client).and_then(|entry| entry.conn.take());
         let stderr = lines.join("\n");
-        let input = Input::Ended { status: &status, stderr: &stderr };
+        let input = SupervisionInput::Ended { status: &status, stderr: &stderr };
         // A receipt names the process that has ended.
         self.hand_in_ended(client, instance, input);
         conn
     }
 
-    fn hand_in_ended(&mut self, client: ConnId, instance: InstanceId, input: Input<'_>) {
+    fn hand_in_ended(&mut self, client: ConnId, instance: InstanceId, input: SupervisionInput<'_>) {
         let now = self.now;
         let Some(entry) = self.agents.clients.get_mut(&client) else { return };
         let (name, end) = (entry.server.name.clone(), entry.supervision.end_of_process());
@@ -319,22 +319,24 @@ impl Supervisions<'_> {
             entry.instance = None;
         }
         // Arms the timer, and forgets a supervision of which nothing is left.
-        self.hand_in_to(client, Input::Turn, &[]);
+        self.hand_in_to(client, SupervisionInput::Turn, &[]);
     }
 
     /// A client with an agent has sent everything, or is gone.
     pub(crate) fn on_client_ended(&mut self, client: ConnId, then: Option<AfterInput>) {
         let input = match then {
-            Some(AfterInput::AnswerWithin(span)) => Input::Finished(Some(span)),
-            Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_)) => Input::Finished(None),
-            None => Input::Closed,
+            Some(AfterInput::AnswerWithin(span)) => SupervisionInput::Finished(Some(span)),
+            Some(AfterInput::Answer | AfterInput::AnswerAndProbe(_)) => {
+                SupervisionInput::Finished(None)
+            }
+            None => SupervisionInput::Closed,
         };
         self.hand_in_to(client, input, &[]);
     }
 
     /// Ends the agent of a client because of the connection to the agent.
     pub(crate) fn end(&mut self, client: ConnId, why: &'static str) {
-        self.hand_in_to(client, Input::Unusable(why), &[]);
+        self.hand_in_to(client, SupervisionInput::Unusable(why), &[]);
     }
 
     /// Hands their turn to the supervisions that want one.
@@ -342,7 +344,7 @@ impl Supervisions<'_> {
         for client in self.agents.all() {
             let wants = self.agents.clients.get(&client);
             if wants.is_some_and(|entry| entry.supervision.wants_turn()) {
-                self.hand_in_to(client, Input::Turn, &[]);
+                self.hand_in_to(client, SupervisionInput::Turn, &[]);
             }
         }
     }
@@ -352,13 +354,13 @@ impl Supervisions<'_> {
         if let Some(entry) = self.agents.clients.get_mut(&client) {
             entry.timer = None;
         }
-        self.hand_in_to(client, Input::Due, &[]);
+        self.hand_in_to(client, SupervisionInput::Due, &[]);
     }
 
     /// The daemon shuts down.
     pub(crate) fn shut_down(&mut self) {
         for client in self.agents.all() {
-            self.hand_in_to(client, Input::ShutDown, &[]);
+            self.hand_in_to(client, SupervisionInput::ShutDown, &[]);
         }
     }
 }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use crate::action::{AuditEvent, Cancel};
 use crate::ids::{ConnId, JobId};
 use crate::rpc::error::ErrorObject;
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::machine::Supervisions;
 use crate::supervisor::work::WorkState;
 use crate::upstream::server::UpstreamServer;
@@ -52,7 +52,7 @@ impl Supervisions<'_> {
             reason: reason.clone(),
         });
         let cancel = Cancel { by, conn, request: None, reason };
-        self.hand_in_to(client, Input::Cancel { job, cancel }, &[]);
+        self.hand_in_to(client, SupervisionInput::Cancel { job, cancel }, &[]);
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl Supervisions<'_> {
             }
             let server = Arc::clone(&entry.server);
             let terms = self.terms_of(&server);
-            self.hand_in_to(client, Input::Restart(terms), &[]);
+            self.hand_in_to(client, SupervisionInput::Restart(terms), &[]);
         }
         Some(processes)
     }

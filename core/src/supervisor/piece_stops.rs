@@ -9,10 +9,10 @@ use crate::ids::{JobId, RequestId};
 use crate::reason::StopReason;
 use crate::supervisor::effect::{StopReceipt, SupervisionEffect};
 use crate::supervisor::piece_kind::PieceKind;
-use crate::supervisor::pieces::{Piece, PieceChange, PieceState, PieceStop};
+use crate::supervisor::pieces::{PieceChange, PieceState, PieceStop, WorkPiece};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::texts;
-use crate::supervisor::work::Work;
+use crate::supervisor::work::AgentWork;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 use crate::upstream::rewrite::member;
@@ -111,7 +111,7 @@ impl Supervision {
     /// The agent has answered a request of the client that cancels a piece: a refusal ends the stop,
     /// and so does the answer for a piece that has ended.
     pub(super) fn on_piece_answer(&mut self, request: Option<&RequestId>, is_refused: bool) {
-        let is_it = |piece: &&mut Piece| {
+        let is_it = |piece: &&mut WorkPiece| {
             let stop = piece.stop.as_ref();
             stop.is_some_and(|stop| request.is_some() && stop.request.as_ref() == request)
         };
@@ -128,7 +128,7 @@ impl Supervision {
 
     /// The time of stops of pieces has come.
     pub(super) fn on_pieces_due(&mut self, now: Instant) {
-        let is_due = |piece: &&Piece| {
+        let is_due = |piece: &&WorkPiece| {
             let due = piece.stop.as_ref().and_then(|stop| stop.due);
             due.is_some_and(|at| at <= now)
         };
@@ -182,7 +182,7 @@ impl Supervision {
 
     /// Answers the cancel of a piece if the agent has not: it is accepted by now.
     fn accept_piece_cancel(&mut self, request: Option<&RequestId>) {
-        let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
+        let is_it = |work: &AgentWork| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
         let Some(at) = self.works.iter().position(is_it) else { return };
         let mut work = self.works.swap_remove(at);
         self.end_span(&mut work, RequestOutcome::Answered);
@@ -191,7 +191,7 @@ impl Supervision {
         }
     }
 
-    fn write_piece_receipt(&mut self, piece: Piece, proof: Proof) {
+    fn write_piece_receipt(&mut self, piece: WorkPiece, proof: Proof) {
         if piece.is_stopping() {
             self.out.extend(receipt_of(&piece, proof).map(SupervisionEffect::Receipt));
         }
@@ -241,13 +241,13 @@ impl Supervision {
 }
 
 /// Whether a request of the client waits for its answer.
-fn has_request(works: &[Work], request: Option<&RequestId>) -> bool {
-    let is_it = |work: &Work| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
+fn has_request(works: &[AgentWork], request: Option<&RequestId>) -> bool {
+    let is_it = |work: &AgentWork| work.id.as_ref().is_some_and(|of| Some(&of.id) == request);
     request.is_some() && works.iter().any(is_it)
 }
 
 /// The receipt of a piece that is being stopped.
-fn receipt_of(piece: &Piece, proof: Proof) -> Option<StopReceipt> {
+fn receipt_of(piece: &WorkPiece, proof: Proof) -> Option<StopReceipt> {
     let stop = piece.stop.as_ref()?;
     Some(StopReceipt {
         job: piece.job,

@@ -52,7 +52,7 @@ pub(super) struct PieceStop {
 
 /// One tool call or terminal that runs, or other background work.
 #[derive(Debug)]
-pub(super) struct Piece {
+pub(super) struct WorkPiece {
     /// Number among the works, never used before.
     pub(super) number: u64,
     pub(super) job: Option<JobId>,
@@ -69,7 +69,7 @@ pub(super) struct Piece {
     pub(super) stop: Option<PieceStop>,
 }
 
-impl Piece {
+impl WorkPiece {
     fn is(&self, kind: PieceKind, id: &str, session: &str) -> bool {
         self.kind == kind && *self.id == *id && *self.session == *session
     }
@@ -83,7 +83,7 @@ impl Piece {
 /// The pieces of all sessions of a client.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    all: Vec<Piece>,
+    all: Vec<WorkPiece>,
 }
 
 /// A difference that an update makes.
@@ -95,25 +95,25 @@ pub(super) enum PieceChange {
 }
 
 impl Pieces {
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Piece> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &WorkPiece> {
         self.all.iter()
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Piece> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut WorkPiece> {
         self.all.iter_mut()
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Piece> {
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut WorkPiece> {
         self.all.iter_mut().find(|piece| piece.number == number)
     }
 
-    pub(super) fn take(&mut self, number: u64) -> Option<Piece> {
+    pub(super) fn take(&mut self, number: u64) -> Option<WorkPiece> {
         let at = self.all.iter().position(|piece| piece.number == number)?;
         Some(self.all.remove(at))
     }
 
     /// The piece that the params of a cancel name.
-    pub(super) fn named(&self, method: &str, params: &str) -> Option<&Piece> {
+    pub(super) fn named(&self, method: &str, params: &str) -> Option<&WorkPiece> {
         let kind = PieceKind::of_cancel(method)?;
         let session = text_member(params, "sessionId")?;
         let id = text_member(params, kind.id_member())?;
@@ -122,7 +122,7 @@ impl Pieces {
 
     /// Whether background work is under way in a session, or in any.
     pub(super) fn has_background(&self, session: Option<&str>) -> bool {
-        let is_of = |piece: &Piece| session.is_none_or(|session| *piece.session == *session);
+        let is_of = |piece: &WorkPiece| session.is_none_or(|session| *piece.session == *session);
         self.all.iter().any(|piece| piece.is_background && is_of(piece))
     }
 
@@ -168,7 +168,7 @@ impl Pieces {
         if self.all.len() >= PIECES_MAX || id.len() > TEXT_MAX {
             return None;
         }
-        self.all.push(Piece {
+        self.all.push(WorkPiece {
             number,
             job: None,
             kind,
@@ -224,8 +224,9 @@ impl Pieces {
     }
 
     /// Takes out the pieces of a session, or of all.
-    pub(super) fn take_of(&mut self, session: Option<&str>) -> Vec<Piece> {
-        let is_of = |piece: &mut Piece| session.is_none_or(|session| *piece.session == *session);
+    pub(super) fn take_of(&mut self, session: Option<&str>) -> Vec<WorkPiece> {
+        let is_of =
+            |piece: &mut WorkPiece| session.is_none_or(|session| *piece.session == *session);
         self.all.extract_if(.., is_of).collect()
     }
 
@@ -239,7 +240,7 @@ impl Pieces {
     /// The processes of one piece; those of a tool call with its terminals.
     pub(super) fn births_of(&self, number: u64, floor: Instant) -> Option<Births> {
         let piece = self.all.iter().find(|piece| piece.number == number)?;
-        let is_shown = |it: &Piece| {
+        let is_shown = |it: &WorkPiece| {
             it.kind == PieceKind::Terminal
                 && it.session == piece.session
                 && piece.terminals.contains(&it.id)
@@ -257,7 +258,7 @@ impl Pieces {
         floor: Instant,
     ) -> Births {
         let is_spared =
-            |it: &Piece| it.is_background || session.is_some_and(|of| *it.session != *of);
+            |it: &WorkPiece| it.is_background || session.is_some_and(|of| *it.session != *of);
         if !self.all.iter().any(is_spared) {
             return Births::since(since);
         }
@@ -267,16 +268,16 @@ impl Pieces {
 
     /// The pieces that have processes, in the order of their announcement: a tool call that shows
     /// terminals has those of the terminals, and those of a piece that has ended are gone.
-    fn holders(&self) -> impl Iterator<Item = &Piece> {
-        let is_live = |piece: &Piece, id: &str| {
+    fn holders(&self) -> impl Iterator<Item = &WorkPiece> {
+        let is_live = |piece: &WorkPiece, id: &str| {
             let mut all = self.all.iter();
             all.any(|it| it.is(PieceKind::Terminal, id, &piece.session))
         };
-        let is_cleared = |it: &Piece| {
+        let is_cleared = |it: &WorkPiece| {
             let stop = it.stop.as_ref();
             stop.is_some_and(|stop| stop.state == PieceState::Cleared || stop.has_ended)
         };
-        let has_others = move |it: &Piece| it.terminals.iter().any(|id| is_live(it, id));
+        let has_others = move |it: &WorkPiece| it.terminals.iter().any(|id| is_live(it, id));
         self.all.iter().filter(move |it| !is_cleared(it) && !has_others(it))
     }
 

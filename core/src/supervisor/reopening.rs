@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::supervisor::choices::{Choice, ChoiceTopic, Choices};
 use crate::supervisor::effect::SupervisionEffect;
-use crate::supervisor::session::Session;
+use crate::supervisor::session::SupervisedSession;
 use crate::supervisor::texts;
 use crate::upstream::rewrite::{member, text_member};
 
@@ -84,7 +84,7 @@ impl Reopening {
     }
 
     /// Has the client show the choices that hold; an error tells those that no update can tell.
-    pub(super) fn tell(self, session: &mut Session, out: &mut Vec<SupervisionEffect>) {
+    pub(super) fn tell(self, session: &mut SupervisedSession, out: &mut Vec<SupervisionEffect>) {
         let Self { session: id, found, options, refused, .. } = self;
         let shown = &mut session.choices;
         let mut untold = String::new();

@@ -1,7 +1,7 @@
 //! Start and restart of the agent: the handshake of the client again.
 
 use crate::supervisor::effect::SupervisionEffect;
-use crate::supervisor::supervision::{Agent, Preparation, Supervision};
+use crate::supervisor::supervision::{AgentState, Preparation, Supervision};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
 use crate::time::Instant;
@@ -12,24 +12,24 @@ impl Supervision {
     pub(super) fn restart(&mut self, now: Instant, terms: Terms) {
         self.terms = terms;
         match self.agent {
-            Agent::Off | Agent::Ending => {}
-            Agent::Starting | Agent::Preparing { .. } => {
+            AgentState::Off | AgentState::Ending => {}
+            AgentState::Starting | AgentState::Preparing { .. } => {
                 self.is_outdated = true;
                 self.end(texts::OUTDATED);
             }
-            Agent::Live => {
+            AgentState::Live => {
                 self.is_outdated = true;
-                self.agent = Agent::Draining(now + self.terms.drain);
+                self.agent = AgentState::Draining(now + self.terms.drain);
             }
             // It ends anyway.
-            Agent::Draining(_) => {}
+            AgentState::Draining(_) => {}
         }
     }
 
     /// Has the host start the agent, unless one runs.
     pub(super) fn start(&mut self) {
-        if self.agent == Agent::Off && !self.is_over {
-            self.agent = Agent::Starting;
+        if self.agent == AgentState::Off && !self.is_over {
+            self.agent = AgentState::Starting;
             self.process += 1;
             self.out.push(SupervisionEffect::Start);
         }
@@ -37,7 +37,7 @@ impl Supervision {
 
     /// The agent runs. A successor gets the handshake of the client first.
     pub(super) fn on_started(&mut self, now: Instant) {
-        if self.agent != Agent::Starting {
+        if self.agent != AgentState::Starting {
             return;
         }
         // A client that begins anew does so itself.
@@ -45,7 +45,7 @@ impl Supervision {
         match self.initialize.clone().filter(|_| !greets) {
             Some(params) => self.prepare(now, Preparation::Initialize, "initialize", &params),
             None => {
-                self.agent = Agent::Live;
+                self.agent = AgentState::Live;
                 self.release(now);
             }
         }
@@ -56,7 +56,7 @@ impl Supervision {
         let own = self.own_id();
         self.out.push(SupervisionEffect::ToAgent(texts::request(&own.token, method, params)));
         self.start_by = Some(now + self.terms.start_timeout);
-        self.agent = Agent::Preparing { own: own.id, step };
+        self.agent = AgentState::Preparing { own: own.id, step };
     }
 
     /// The agent answers a request of the supervisor.
@@ -88,8 +88,8 @@ impl Supervision {
         }
         // A turn that was given up meanwhile means the end of this agent, too.
         self.agent = match self.given_up.is_empty() {
-            true => Agent::Live,
-            false => Agent::Draining(now + self.terms.drain),
+            true => AgentState::Live,
+            false => AgentState::Draining(now + self.terms.drain),
         };
         self.release(now);
     }

@@ -16,7 +16,7 @@ const CHOICES_MAX: usize = 64 * 1024;
 
 /// One session of the client.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct SupervisedSession {
     /// Params of the request that opened it.
     pub(super) params: Box<str>,
     /// Number of the agent process in which it is open.
@@ -37,7 +37,7 @@ pub(super) struct Session {
 
 /// The sessions by their id.
 #[derive(Debug, Default)]
-pub(super) struct Sessions(BTreeMap<Box<str>, Session>);
+pub(super) struct Sessions(BTreeMap<Box<str>, SupervisedSession>);
 
 impl Sessions {
     /// Notes a session that was opened in an agent process.
@@ -46,7 +46,7 @@ impl Sessions {
         if params.len() > PARAMS_MAX || (!is_known && self.0.len() >= SESSIONS_MAX) {
             return;
         }
-        let session = Session {
+        let session = SupervisedSession {
             params: params.into(),
             opened_in: process,
             lost: None,
@@ -79,11 +79,11 @@ impl Sessions {
         self.0.remove(id);
     }
 
-    pub(super) fn get(&self, id: &str) -> Option<&Session> {
+    pub(super) fn get(&self, id: &str) -> Option<&SupervisedSession> {
         self.0.get(id)
     }
 
-    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut Session> {
+    pub(super) fn get_mut(&mut self, id: &str) -> Option<&mut SupervisedSession> {
         self.0.get_mut(id)
     }
 

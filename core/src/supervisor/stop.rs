@@ -37,7 +37,7 @@ impl CancelForm {
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct TurnStop {
-    state: State,
+    state: TurnStopState,
     pub(super) why: StopReason,
     /// The cancel, if it is not of the client.
     pub(super) cancel: Option<Box<Cancel>>,
@@ -56,7 +56,7 @@ pub(super) struct TurnStop {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum TurnStopState {
     /// The first form was sent.
     Told,
     /// Both forms were sent.
@@ -111,7 +111,7 @@ impl TurnStop {
     ) -> Self {
         let due = Some(now + grace);
         Self {
-            state: State::Told,
+            state: TurnStopState::Told,
             why,
             cancel: None,
             form,
@@ -128,11 +128,11 @@ impl TurnStop {
     pub(super) fn take(&mut self, now: Instant, input: StopInput) -> TurnStopStep {
         match (self.state, input) {
             // The number of ended processes is not known yet.
-            (State::EndingStrays, StopInput::Answered) => {
+            (TurnStopState::EndingStrays, StopInput::Answered) => {
                 self.is_answered = true;
                 TurnStopStep::Nothing
             }
-            (State::EndingStrays, StopInput::StraysEnded { ended, left: _ })
+            (TurnStopState::EndingStrays, StopInput::StraysEnded { ended, left: _ })
                 if self.is_answered =>
             {
                 self.ended = self.ended.saturating_add(ended);
@@ -144,45 +144,57 @@ impl TurnStop {
             }
             (_, StopInput::AgentEnded { others: false }) => TurnStopStep::Over(Proof::Ended),
             (_, StopInput::AgentEnded { others: true }) => TurnStopStep::Over(Proof::Replaced),
-            (State::Told, StopInput::Due) => {
-                self.enter(State::Retold, Some(now + self.grace));
+            (TurnStopState::Told, StopInput::Due) => {
+                self.enter(TurnStopState::Retold, Some(now + self.grace));
                 TurnStopStep::SayOther
             }
-            (State::Retold, StopInput::Due) => match self.on_ignored {
+            (TurnStopState::Retold, StopInput::Due) => match self.on_ignored {
                 OnIgnoredCancel::Replace => {
-                    self.enter(State::Looking, None);
+                    self.enter(TurnStopState::Looking, None);
                     TurnStopStep::Examine
                 }
                 OnIgnoredCancel::Leave => {
-                    self.enter(State::Left, None);
+                    self.enter(TurnStopState::Left, None);
                     TurnStopStep::Over(Proof::Told)
                 }
             },
-            (State::Looking, StopInput::Examined(Some(born))) if born > 0 => {
-                self.enter(State::EndingStrays, None);
+            (TurnStopState::Looking, StopInput::Examined(Some(born))) if born > 0 => {
+                self.enter(TurnStopState::EndingStrays, None);
                 TurnStopStep::EndStrays
             }
-            (State::Looking, StopInput::Examined(_)) | (State::Waiting, StopInput::Due) => {
-                self.enter(State::Left, None);
+            (TurnStopState::Looking, StopInput::Examined(_))
+            | (TurnStopState::Waiting, StopInput::Due) => {
+                self.enter(TurnStopState::Left, None);
                 TurnStopStep::GiveUp
             }
-            (State::EndingStrays, StopInput::StraysEnded { ended, left }) => {
+            (TurnStopState::EndingStrays, StopInput::StraysEnded { ended, left }) => {
                 self.ended = self.ended.saturating_add(ended);
                 if left > 0 {
-                    self.enter(State::Left, None);
+                    self.enter(TurnStopState::Left, None);
                     return TurnStopStep::GiveUp;
                 }
                 // An agent whose command has ended may answer now.
-                self.enter(State::Waiting, Some(now + self.grace));
+                self.enter(TurnStopState::Waiting, Some(now + self.grace));
                 TurnStopStep::Nothing
             }
-            (State::Looking | State::EndingStrays | State::Left, StopInput::Due)
+            (
+                TurnStopState::Looking | TurnStopState::EndingStrays | TurnStopState::Left,
+                StopInput::Due,
+            )
             | (
-                State::Told | State::Retold | State::EndingStrays | State::Waiting | State::Left,
+                TurnStopState::Told
+                | TurnStopState::Retold
+                | TurnStopState::EndingStrays
+                | TurnStopState::Waiting
+                | TurnStopState::Left,
                 StopInput::Examined(_),
             )
             | (
-                State::Told | State::Retold | State::Looking | State::Waiting | State::Left,
+                TurnStopState::Told
+                | TurnStopState::Retold
+                | TurnStopState::Looking
+                | TurnStopState::Waiting
+                | TurnStopState::Left,
                 StopInput::StraysEnded { .. },
             ) => TurnStopStep::Nothing,
         }
@@ -197,7 +209,7 @@ impl TurnStop {
 
     /// Whether processes of the work are being ended.
     pub(super) fn ends_strays(&self) -> bool {
-        self.state == State::EndingStrays
+        self.state == TurnStopState::EndingStrays
     }
 
     /// Whether the work was answered and the end of its processes is awaited.
@@ -207,10 +219,10 @@ impl TurnStop {
 
     /// Whether nothing more is done about it.
     pub(super) fn is_left(&self) -> bool {
-        self.state == State::Left && self.on_ignored == OnIgnoredCancel::Leave
+        self.state == TurnStopState::Left && self.on_ignored == OnIgnoredCancel::Leave
     }
 
-    fn enter(&mut self, state: State, due: Option<Instant>) {
+    fn enter(&mut self, state: TurnStopState, due: Option<Instant>) {
         (self.state, self.due) = (state, due);
     }
 }

@@ -10,9 +10,9 @@ use crate::reason::StopReason;
 use crate::supervisor::effect::{StopReceipt, SupervisionEffect};
 use crate::supervisor::held::Held;
 use crate::supervisor::stop::{CancelForm, StopInput, TurnStop, TurnStopStep};
-use crate::supervisor::supervision::{Agent, AnsweredRequest, Crossing, Supervision};
+use crate::supervisor::supervision::{AgentState, AnsweredRequest, Crossing, Supervision};
 use crate::supervisor::texts;
-use crate::supervisor::work::Work;
+use crate::supervisor::work::AgentWork;
 use crate::time::Instant;
 use crate::upstream::interface::Proof;
 
@@ -47,7 +47,7 @@ impl Supervision {
         if self.cancel_piece(now, job, &cancel) {
             return;
         }
-        let is_it = |work: &&Work| work.job == Some(job) && work.stop.is_none();
+        let is_it = |work: &&AgentWork| work.job == Some(job) && work.stop.is_none();
         let Some(work) = self.works.iter().find(is_it) else { return };
         let (frame, works, form) = match (&work.session, &work.id) {
             (Some(session), _) if work.is_turn() => {
@@ -145,10 +145,10 @@ impl Supervision {
             TurnStopStep::Nothing => {}
             TurnStopStep::SayOther => self.say_other(at),
             TurnStopStep::Examine => {
-                self.out.push(SupervisionEffect::Examine { check: number, births })
+                self.out.push(SupervisionEffect::Examine { check: number, births });
             }
             TurnStopStep::EndStrays => {
-                self.out.push(SupervisionEffect::EndStrays { check: number, births })
+                self.out.push(SupervisionEffect::EndStrays { check: number, births });
             }
             TurnStopStep::GiveUp => self.give_up(now, at),
             TurnStopStep::Over(proof) => {
@@ -204,19 +204,19 @@ impl Supervision {
         }
         let request = work.id.clone().map(|of| of.id);
         if let Some(stop) = work.stop.take() {
-            let Work { number, job, since, method, .. } = work;
+            let AgentWork { number, job, since, method, .. } = work;
             self.given_up.push(AnsweredRequest { number, job, since, stop, request, method });
         }
         // SUP-05: background work has the time that the turns of other sessions have.
         if self.works.is_empty() && !self.pieces.has_background(None) {
             self.end("it ignored a cancel");
-        } else if self.agent == Agent::Live {
-            self.agent = Agent::Draining(now + self.terms.drain);
+        } else if self.agent == AgentState::Live {
+            self.agent = AgentState::Draining(now + self.terms.drain);
         }
     }
 
     /// Answers a work that was cancelled, in place of the agent.
-    pub(super) fn answer_stopped(&mut self, work: &Work) {
+    pub(super) fn answer_stopped(&mut self, work: &AgentWork) {
         let Some(stop) = &work.stop else { return };
         let limit = match stop.why {
             StopReason::TimedOut => self
@@ -250,7 +250,7 @@ impl Supervision {
     }
 
     /// Version 2: tells that the turn of a work is over, if the client was told that it runs.
-    pub(super) fn say_idle(&mut self, work: &Work, reason: Option<&'static str>) {
+    pub(super) fn say_idle(&mut self, work: &AgentWork, reason: Option<&'static str>) {
         let Some(session) = work.session.as_deref().filter(|_| work.is_turn()) else { return };
         let known = self.sessions.get(session);
         let runs = known.is_some_and(|session| session.is_running);
@@ -296,10 +296,10 @@ impl Supervision {
     }
 
     /// Writes the receipt of a work that was answered or has lost its agent, once its stop is over.
-    pub(super) fn end_stop(&mut self, now: Instant, work: Work, input: StopInput) {
+    pub(super) fn end_stop(&mut self, now: Instant, work: AgentWork, input: StopInput) {
         let Some(stop) = work.stop else { return };
         let request = work.id.map(|of| of.id);
-        let Work { number, job, since, method, .. } = work;
+        let AgentWork { number, job, since, method, .. } = work;
         self.end_answered(
             now,
             AnsweredRequest { number, job, since, stop, request, method },

@@ -9,7 +9,7 @@ use crate::action::{Cancel, RequestOutcome};
 use crate::ids::{JobId, RequestId};
 use crate::policy::account::Account;
 use crate::supervisor::abilities::Abilities;
-use crate::supervisor::effect::{EndedWork, Input, SupervisionEffect, WATCH};
+use crate::supervisor::effect::{EndedWork, SupervisionEffect, SupervisionInput, WATCH};
 use crate::supervisor::held::HeldFrames;
 use crate::supervisor::pieces::Pieces;
 use crate::supervisor::reopening::Reopening;
@@ -18,12 +18,12 @@ use crate::supervisor::stop::{CancelForm, StopInput, TurnStop};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::texts;
 use crate::supervisor::watch::StallWatch;
-use crate::supervisor::work::{Work, WorkId, WorkState, WorkView};
+use crate::supervisor::work::{AgentWork, WorkId, WorkState, WorkView};
 use crate::time::Instant;
 
 /// How far the agent is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Agent {
+pub(super) enum AgentState {
     /// No process runs; the next request starts one.
     Off,
     /// The host starts it.
@@ -40,7 +40,7 @@ pub(super) enum Agent {
 
 /// How a process of an agent ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
+pub(crate) enum ProcessEnd {
     /// By itself, or it did not start.
     Death,
     /// It ignored a cancel.
@@ -98,7 +98,7 @@ pub(super) struct AnsweredRequest {
 #[derive(Debug)]
 pub(crate) struct Supervision {
     pub(super) terms: Terms,
-    pub(super) agent: Agent,
+    pub(super) agent: AgentState,
     /// Number of the agent process, from 1.
     pub(super) process: u64,
     /// Why the agent is being ended, for errors.
@@ -114,7 +114,7 @@ pub(crate) struct Supervision {
     pub(super) initialize: Option<Box<str>>,
     /// Method and params of the client's last successful login.
     pub(super) login: Option<(Box<str>, Box<str>)>,
-    pub(super) works: Vec<Work>,
+    pub(super) works: Vec<AgentWork>,
     pub(super) last_work: u64,
     /// Works that the supervisor has answered.
     pub(super) given_up: Vec<AnsweredRequest>,
@@ -148,7 +148,7 @@ pub(crate) struct Supervision {
 impl Supervision {
     /// Tells the host of the end of a work, if it records spans. A work that is being stopped counts
     /// as cancelled, whatever its answer.
-    pub(super) fn end_span(&mut self, work: &mut Work, outcome: RequestOutcome) {
+    pub(super) fn end_span(&mut self, work: &mut AgentWork, outcome: RequestOutcome) {
         if !self.terms.records_spans {
             return;
         }
@@ -168,7 +168,7 @@ impl Supervision {
     pub(crate) fn new(terms: Terms, account: &Account) -> Self {
         Self {
             terms,
-            agent: Agent::Off,
+            agent: AgentState::Off,
             process: 0,
             why: None,
             is_outdated: false,
@@ -204,26 +204,26 @@ impl Supervision {
     pub(crate) fn take(
         &mut self,
         now: Instant,
-        input: Input<'_>,
+        input: SupervisionInput<'_>,
         effects: &mut Vec<SupervisionEffect>,
     ) {
         core::mem::swap(&mut self.out, effects);
         match input {
-            Input::Opened => self.start(),
-            Input::Started => self.on_started(now),
-            Input::Client(frame) => self.on_client_frame(now, frame),
-            Input::Agent(frame) => self.on_agent_frame(now, frame),
-            Input::Cancel { job, cancel } => self.on_cancel(now, job, cancel),
-            Input::Restart(terms) => self.restart(now, terms),
-            Input::Turn => self.flush_crossing(now),
-            Input::Due => self.on_due(now),
-            Input::Examined { check: WATCH, cpu, .. } => self.on_cpu(now, cpu),
-            Input::Examined { check, born, .. } => {
+            SupervisionInput::Opened => self.start(),
+            SupervisionInput::Started => self.on_started(now),
+            SupervisionInput::Client(frame) => self.on_client_frame(now, frame),
+            SupervisionInput::Agent(frame) => self.on_agent_frame(now, frame),
+            SupervisionInput::Cancel { job, cancel } => self.on_cancel(now, job, cancel),
+            SupervisionInput::Restart(terms) => self.restart(now, terms),
+            SupervisionInput::Turn => self.flush_crossing(now),
+            SupervisionInput::Due => self.on_due(now),
+            SupervisionInput::Examined { check: WATCH, cpu, .. } => self.on_cpu(now, cpu),
+            SupervisionInput::Examined { check, born, .. } => {
                 let alone = self.works.iter().any(|it| it.number == check && it.is_alone);
                 let born = born.filter(|_| alone);
                 self.advance_stop(now, check, StopInput::Examined(born));
             }
-            Input::StraysEnded { check, ended, left } => {
+            SupervisionInput::StraysEnded { check, ended, left } => {
                 if self.on_piece_strays(now, check, ended) {
                     return self.finish(now, effects);
                 }
@@ -232,11 +232,13 @@ impl Supervision {
                 self.advance_stop(now, check, input);
                 self.release(now);
             }
-            Input::Ended { status, stderr } => self.on_ended(now, status, stderr),
-            Input::Finished(span) => self.finished = Some(span.map(|span| (span, now + span))),
-            Input::Closed => (self.is_over, self.is_closed) = (true, true),
-            Input::Unusable(why) => self.end(why),
-            Input::ShutDown => self.shut_down(now),
+            SupervisionInput::Ended { status, stderr } => self.on_ended(now, status, stderr),
+            SupervisionInput::Finished(span) => {
+                self.finished = Some(span.map(|span| (span, now + span)));
+            }
+            SupervisionInput::Closed => (self.is_over, self.is_closed) = (true, true),
+            SupervisionInput::Unusable(why) => self.end(why),
+            SupervisionInput::ShutDown => self.shut_down(now),
         }
         self.finish(now, effects);
     }
@@ -246,7 +248,7 @@ impl Supervision {
         core::mem::swap(&mut self.out, effects);
     }
 
-    /// Whether a [`Turn`](Input::Turn) has something to do.
+    /// Whether a [`Turn`](SupervisionInput::Turn) has something to do.
     /// Bytes of waiting frames that are charged to the identity of the client.
     pub(crate) fn charged(&self) -> usize {
         self.held.charged()
@@ -258,7 +260,7 @@ impl Supervision {
 
     /// Whether nothing is left of it: neither a process nor a client.
     pub(crate) fn is_gone(&self) -> bool {
-        self.is_closed && self.agent == Agent::Off
+        self.is_closed && self.agent == AgentState::Off
     }
 
     /// Requests that the agent works on.
@@ -272,27 +274,27 @@ impl Supervision {
     }
 
     /// How the process ends, if it does so now.
-    pub(crate) fn end_of_process(&self) -> End {
+    pub(crate) fn end_of_process(&self) -> ProcessEnd {
         match self.agent {
-            _ if !self.given_up.is_empty() => End::Replaced,
-            Agent::Ending => End::Wanted,
-            Agent::Off
-            | Agent::Starting
-            | Agent::Live
-            | Agent::Preparing { .. }
-            | Agent::Draining(_) => End::Death,
+            _ if !self.given_up.is_empty() => ProcessEnd::Replaced,
+            AgentState::Ending => ProcessEnd::Wanted,
+            AgentState::Off
+            | AgentState::Starting
+            | AgentState::Live
+            | AgentState::Preparing { .. }
+            | AgentState::Draining(_) => ProcessEnd::Death,
         }
     }
 
     /// State of the agent, for views.
     pub(crate) const fn state(&self) -> &'static str {
         match self.agent {
-            Agent::Off => "idle",
-            Agent::Starting | Agent::Preparing { .. } => "starting",
-            Agent::Live if !self.is_greeted => "starting",
-            Agent::Live => "ready",
-            Agent::Draining(_) => "draining",
-            Agent::Ending => "ending",
+            AgentState::Off => "idle",
+            AgentState::Starting | AgentState::Preparing { .. } => "starting",
+            AgentState::Live if !self.is_greeted => "starting",
+            AgentState::Live => "ready",
+            AgentState::Draining(_) => "draining",
+            AgentState::Ending => "ending",
         }
     }
 
@@ -347,13 +349,13 @@ impl Supervision {
     /// The cause for which requests wait.
     const fn cause_of_waiting(&self) -> &'static str {
         match &self.agent {
-            Agent::Off | Agent::Starting => "the start of the agent",
-            Agent::Preparing { step: Preparation::Reopen(_), .. } => {
+            AgentState::Off | AgentState::Starting => "the start of the agent",
+            AgentState::Preparing { step: Preparation::Reopen(_), .. } => {
                 "its session to be opened again"
             }
-            Agent::Preparing { .. } => "the start of the agent",
-            Agent::Draining(_) | Agent::Ending => "the restart of the agent",
-            Agent::Live => "the end of a cancelled request",
+            AgentState::Preparing { .. } => "the start of the agent",
+            AgentState::Draining(_) | AgentState::Ending => "the restart of the agent",
+            AgentState::Live => "the end of a cancelled request",
         }
     }
 
@@ -366,21 +368,24 @@ impl Supervision {
         self.held.number(draw);
     }
 
-    /// Time of the next [`Due`](Input::Due).
+    /// Time of the next [`Due`](SupervisionInput::Due).
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let stops = self.works.iter().filter_map(|work| work.stop.as_ref()?.due);
         let pieces = self.pieces.iter().filter_map(|piece| piece.stop.as_ref()?.due);
         let drain = match self.agent {
-            Agent::Draining(at) => Some(at),
-            Agent::Off
-            | Agent::Starting
-            | Agent::Live
-            | Agent::Preparing { .. }
-            | Agent::Ending => None,
+            AgentState::Draining(at) => Some(at),
+            AgentState::Off
+            | AgentState::Starting
+            | AgentState::Live
+            | AgentState::Preparing { .. }
+            | AgentState::Ending => None,
         };
         let finished = match self.agent {
-            Agent::Off | Agent::Ending => None,
-            Agent::Starting | Agent::Live | Agent::Preparing { .. } | Agent::Draining(_) => {
+            AgentState::Off | AgentState::Ending => None,
+            AgentState::Starting
+            | AgentState::Live
+            | AgentState::Preparing { .. }
+            | AgentState::Draining(_) => {
                 let by = self.finished.flatten().map(|(_, by)| by);
                 by.filter(|_| self.start_by.is_none())
             }
@@ -401,14 +406,15 @@ impl Supervision {
             self.start_by = None;
             self.end("it did not answer within start_timeout");
         }
-        if matches!(self.agent, Agent::Draining(at) if at <= now) {
+        if matches!(self.agent, AgentState::Draining(at) if at <= now) {
             self.end(match self.is_outdated {
                 true => "an operator restarted it, and its drain deadline has passed",
                 false => "its drain deadline has passed",
             });
         }
-        let due =
-            |work: &&Work| work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now);
+        let due = |work: &&AgentWork| {
+            work.stop.as_ref().and_then(|stop| stop.due).is_some_and(|at| at <= now)
+        };
         let due: Vec<u64> = self.works.iter().filter(due).map(|work| work.number).collect();
         for number in due {
             self.advance_stop(now, number, StopInput::Due);
@@ -430,11 +436,11 @@ impl Supervision {
         };
         if self.is_over || finished {
             self.end("its client is gone");
-            if self.agent == Agent::Off && !self.is_closed {
+            if self.agent == AgentState::Off && !self.is_closed {
                 self.is_closed = true;
                 self.out.push(SupervisionEffect::CloseClient);
             }
-        } else if matches!(self.agent, Agent::Draining(_))
+        } else if matches!(self.agent, AgentState::Draining(_))
             && self.works.is_empty()
             && !self.pieces.has_background(None)
         {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId};
-use crate::supervisor::supervision::{End, Supervision};
+use crate::supervisor::supervision::{ProcessEnd, Supervision};
 use crate::time::Instant;
 use crate::upstream::server::UpstreamServer;
 
@@ -40,11 +40,11 @@ pub(crate) struct AgentCounts {
 }
 
 impl AgentCounts {
-    pub(crate) fn note_end(&mut self, end: End) {
+    pub(crate) fn note_end(&mut self, end: ProcessEnd) {
         match end {
-            End::Death => self.deaths += 1,
-            End::Replaced => self.replaced += 1,
-            End::Wanted => {}
+            ProcessEnd::Death => self.deaths += 1,
+            ProcessEnd::Replaced => self.replaced += 1,
+            ProcessEnd::Wanted => {}
         }
     }
 }

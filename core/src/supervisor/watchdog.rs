@@ -1,9 +1,8 @@
 //! Watchdogs of turns: the longest time of one, and the longest time without a sign of work.
 
-use core::time::Duration;
-
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use crate::births::Births;
 use crate::reason::StopReason;
@@ -12,7 +11,7 @@ use crate::supervisor::stop::CancelForm;
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::texts;
 use crate::supervisor::watch::StallWatch;
-use crate::supervisor::work::Work;
+use crate::supervisor::work::AgentWork;
 use crate::time::Instant;
 
 /// Looks at the CPU time of the tree within one `stall_timeout`.
@@ -28,7 +27,7 @@ impl Supervision {
         Some((span / LOOKS).max(LOOK_MIN))
     }
 
-    fn turns(&self) -> impl Iterator<Item = &Work> {
+    fn turns(&self) -> impl Iterator<Item = &AgentWork> {
         self.works.iter().filter(|work| work.is_turn() && work.stop.is_none())
     }
 
@@ -83,7 +82,7 @@ impl Supervision {
     }
 
     /// Stops turns of the supervisor's own accord (ACP-07).
-    fn stop_turns(&mut self, now: Instant, why: StopReason, is_due: impl Fn(&Work) -> bool) {
+    fn stop_turns(&mut self, now: Instant, why: StopReason, is_due: impl Fn(&AgentWork) -> bool) {
         let due: Vec<(u64, Box<str>)> = self
             .turns()
             .filter(|work| is_due(work))

@@ -25,7 +25,7 @@ impl WorkId {
 
 /// One request of the client, or a turn of version 2 that outlasts its request.
 #[derive(Debug)]
-pub(super) struct Work {
+pub(super) struct AgentWork {
     /// Number, never used before.
     pub(super) number: u64,
     /// Number among the jobs of the engine, which gives it after the input that began the work.
@@ -51,7 +51,7 @@ pub(super) struct Work {
     pub(super) stop: Option<TurnStop>,
 }
 
-impl Work {
+impl AgentWork {
     /// Whether it is a turn.
     pub(super) fn is_turn(&self) -> bool {
         &*self.method == "session/prompt"

@@ -15,7 +15,7 @@ use crate::rpc::error::ErrorObject;
 use crate::tasks::durable::{Seq, StoreWrite, Unstored};
 use crate::tasks::machine::TaskMachine;
 use crate::tasks::methods::task_cancelled;
-use crate::tasks::persistence::{DiskState, LastVisible, Written, store_error};
+use crate::tasks::persistence::{DiskState, LastVisible, RecordPart, store_error};
 use crate::tasks::status::Status;
 use crate::tasks::task::{Aside, Change, Task, Tasks};
 
@@ -61,7 +61,7 @@ impl TaskMachine<'_> {
             return self.abandon_creation(id, &error, StopReason::Unstored);
         }
         let whole = task.status().is_terminal() && task.outcome().bytes() <= WHOLE_BYTES_MAX;
-        let written = if whole { Written::Whole } else { Written::Begun };
+        let written = if whole { RecordPart::Whole } else { RecordPart::Begun };
         let (key, record) = (
             task.record_key(),
             self.tasks.record((self.jobs, self.timers, self.now), (id, task), written),

@@ -11,7 +11,7 @@ use crate::collections::timer_queue::Timer;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
-use crate::outbox::requests::{LookupRequest, Reply, Settled, TaskMethod, Work};
+use crate::outbox::requests::{LookupRequest, Reply, RequestWork, Settled, TaskMethod};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Members, Params};
@@ -101,7 +101,9 @@ impl TaskMachine<'_> {
             return None;
         };
         let connection = self.outbox.connection_mut(conn)?;
-        let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return None };
+        let Some(RequestWork::Lookup(asked)) = connection.requests.work(&request) else {
+            return None;
+        };
         let LookupRequest { method, params, .. } = LookupRequest::clone(asked);
         let reply = connection.requests.settle(&request, Settled::Lookup(lookup))?;
         match found {

@@ -8,7 +8,7 @@ use crate::action::Action;
 use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{LookupRequest, Reply, TaskMethod, Work};
+use crate::outbox::requests::{LookupRequest, Reply, RequestWork, TaskMethod};
 use crate::rpc::params::Params;
 use crate::tasks::durable::{Seq, StoreWrite};
 use crate::tasks::shared::{Lookup, LookupId, Wanted};
@@ -55,7 +55,7 @@ impl TaskLookups {
         let viewer = connection.identity.clone();
         let params = params.map(|params| params.get().into());
         let asked = Box::new(LookupRequest { lookup, method, params });
-        connection.requests.open(reply, Work::Lookup(asked));
+        connection.requests.open(reply, RequestWork::Lookup(asked));
         outbox.push(Action::LookUp(Box::new(Lookup { id: lookup, viewer, wanted })));
     }
 

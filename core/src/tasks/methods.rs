@@ -9,7 +9,7 @@ use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
 use crate::limits::OnTtl;
-use crate::outbox::requests::{LookupRequest, Reply, TaskMethod, TaskView, Work};
+use crate::outbox::requests::{LookupRequest, Reply, RequestWork, TaskMethod, TaskView};
 use crate::policy::abuse::AbusePattern;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::reason::StopReason;
@@ -276,7 +276,7 @@ impl TaskMachine<'_> {
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         let lookup = self.lookups.number((reply.conn, reply.id.clone()));
         let asked = LookupRequest { lookup, method: TaskMethod::Update, params: None };
-        connection.requests.open(reply, Work::Lookup(Box::new(asked)));
+        connection.requests.open(reply, RequestWork::Lookup(Box::new(asked)));
         let seq = self.tasks.writes_mut().number(None);
         self.lookups.await_write(seq, lookup);
         self.outbox.store(seq, StoreWrite::Input { task: id, owner, responses });

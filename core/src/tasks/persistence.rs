@@ -1,17 +1,13 @@
 //! The engine's side of the store: the writes on their way, and the unpersisted records
 //! (DUR-01).
 
-use crate::rpc::error::ErrorObject;
-use crate::rpc::error::code;
-use crate::tasks::durable::Unstored;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use crate::collections::timer_queue::Armed;
 use crate::ids::TaskId;
-use crate::tasks::durable::LoadId;
-use crate::tasks::durable::RecordKey;
-use crate::tasks::durable::Seq;
+use crate::rpc::error::{ErrorObject, code};
+use crate::tasks::durable::{LoadId, RecordKey, Seq, Unstored};
 use crate::tasks::status::Status;
 use crate::time::Wall;
 
@@ -48,7 +44,7 @@ pub(crate) enum DiskState {
     /// job reaches by then is written with it.
     Fresh,
     /// Its creation is on its way, or all of it. No peer may know of it yet, nor of its end.
-    Creating(Seq, Written),
+    Creating(Seq, RecordPart),
     /// Its end is on its way.
     Ending(Seq, LastVisible),
     /// The store did not take its end, and will be told again.
@@ -67,8 +63,8 @@ impl DiskState {
     /// The write that has the task with its end, while that is on its way.
     pub(crate) const fn whole(&self) -> Option<Seq> {
         match self {
-            Self::Creating(seq, Written::Whole) => Some(*seq),
-            Self::Creating(_, Written::Begun)
+            Self::Creating(seq, RecordPart::Whole) => Some(*seq),
+            Self::Creating(_, RecordPart::Begun)
             | Self::Settled
             | Self::Fresh
             | Self::Ending(..)
@@ -113,7 +109,7 @@ pub(crate) enum DiskInput {
     /// The task is being created, and there is a store.
     Created,
     /// Its creation was handed to the store.
-    CreationSent(Seq, Written),
+    CreationSent(Seq, RecordPart),
     /// Its end was handed to the store.
     EndSent(Seq, LastVisible),
     /// It has ended while the store takes nothing.
@@ -128,7 +124,7 @@ pub(crate) enum DiskInput {
 
 /// How much of a task the write has that creates it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum RecordPart {
     /// That it is there.
     Begun,
     /// Its existence and its outcome.
@@ -166,12 +162,12 @@ pub(crate) struct PendingWrites {
 struct Outage {
     /// Why it failed the last time.
     why: Unstored,
-    phase: Phase,
+    phase: StorePhase,
 }
 
 /// Reaction to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum StorePhase {
     /// It is tried again then.
     Resting {
         /// Time of the next try.
@@ -224,15 +220,16 @@ impl PendingWrites {
     /// Whether the store takes nothing at the moment, not even records of existing tasks.
     pub(crate) fn is_shut(&self) -> bool {
         self.outage.as_ref().is_some_and(|outage| match outage.phase {
-            Phase::Resting { takes_owed, .. } => !takes_owed,
+            StorePhase::Resting { takes_owed, .. } => !takes_owed,
             // It has taken all that it was owed.
-            Phase::Trying { probes, .. } => !probes,
+            StorePhase::Trying { probes, .. } => !probes,
         })
     }
 
     /// The store has to be told of this task when it works again.
     pub(super) fn owe(&mut self, key: RecordKey) {
-        if let Some(Outage { phase: Phase::Resting { takes_owed, .. }, .. }) = &mut self.outage {
+        if let Some(Outage { phase: StorePhase::Resting { takes_owed, .. }, .. }) = &mut self.outage
+        {
             *takes_owed = false;
         }
         self.unpersisted.insert(key.task, key);
@@ -252,13 +249,13 @@ impl PendingWrites {
         match &mut self.outage {
             Some(outage) => {
                 outage.why = why;
-                if let Phase::Trying { failed, .. } = &mut outage.phase {
+                if let StorePhase::Trying { failed, .. } = &mut outage.phase {
                     *failed = true;
                 }
                 false
             }
             None => {
-                let phase = Phase::Resting { timer: None, takes_owed: false };
+                let phase = StorePhase::Resting { timer: None, takes_owed: false };
                 self.outage = Some(Outage { why, phase });
                 true
             }
@@ -269,28 +266,29 @@ impl PendingWrites {
     /// `None` without an outage.
     pub(super) fn rest(&mut self, takes_owed: bool) -> Option<&mut Option<Armed>> {
         let outage = self.outage.as_mut()?;
-        outage.phase = Phase::Resting { timer: None, takes_owed };
+        outage.phase = StorePhase::Resting { timer: None, takes_owed };
         self.rest_timer()
     }
 
     /// The timer of a rest; `None` if the store does not rest.
     pub(super) fn rest_timer(&mut self) -> Option<&mut Option<Armed>> {
         match &mut self.outage.as_mut()?.phase {
-            Phase::Resting { timer, .. } => Some(timer),
-            Phase::Trying { .. } => None,
+            StorePhase::Resting { timer, .. } => Some(timer),
+            StorePhase::Trying { .. } => None,
         }
     }
 
     /// The store is tried again, with the writes up to `last`.
     pub(super) fn begin_try(&mut self, last: Seq, probes: bool) {
         if let Some(outage) = &mut self.outage {
-            outage.phase = Phase::Trying { last, failed: false, probes };
+            outage.phase = StorePhase::Trying { last, failed: false, probes };
         }
     }
 
     /// The step after a write, once the writes of a try are through.
     pub(super) fn next_step(&mut self) -> StoreStep {
-        let Some(Outage { phase: Phase::Trying { last, failed, probes }, .. }) = self.outage else {
+        let Some(Outage { phase: StorePhase::Trying { last, failed, probes }, .. }) = self.outage
+        else {
             return StoreStep::Wait;
         };
         let is_open = self.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
@@ -401,7 +399,7 @@ impl PendingWrites {
     /// Whether the timer of a rest is armed.
     pub(super) fn is_armed(&self) -> bool {
         let phase = self.outage.as_ref().map(|outage| outage.phase);
-        matches!(phase, Some(Phase::Resting { timer: Some(_), .. }))
+        matches!(phase, Some(StorePhase::Resting { timer: Some(_), .. }))
     }
 
     /// Whether the creation of this task is to be handed over.
@@ -424,8 +422,10 @@ impl PendingWrites {
         }
         match self.outage.as_ref().map(|outage| outage.phase) {
             None => {}
-            Some(Phase::Resting { timer, .. }) => assert!(timer.is_some(), "the store is given up"),
-            Some(Phase::Trying { last, .. }) => {
+            Some(StorePhase::Resting { timer, .. }) => {
+                assert!(timer.is_some(), "the store is given up");
+            }
+            Some(StorePhase::Trying { last, .. }) => {
                 let open = self.sent.first_key_value().is_some_and(|(first, _)| *first <= last);
                 assert!(open, "the store is tried with nothing");
             }

@@ -10,7 +10,7 @@ use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::server::inputs;
 use crate::tasks::durable::{RecordKey, RecordedOutcome, Seq, StoreWrite, TaskRecord};
-use crate::tasks::persistence::Written;
+use crate::tasks::persistence::RecordPart;
 use crate::tasks::status::Status;
 use crate::tasks::task::{Task, Tasks};
 use crate::time::Now;
@@ -40,7 +40,7 @@ impl Tasks {
     ) -> Seq {
         let write = match self.get(key.task) {
             Some(task) => {
-                let record = self.record(of, (key.task, task), Written::Whole);
+                let record = self.record(of, (key.task, task), RecordPart::Whole);
                 if task.is_visiting() {
                     StoreWrite::Cancel(record)
                 } else if task.status().is_terminal() {
@@ -61,13 +61,13 @@ impl Tasks {
         &self,
         (jobs, timers, now): (&Jobs, &TimerQueue, Now),
         (id, task): (TaskId, &Task),
-        written: Written,
+        written: RecordPart,
     ) -> TaskRecord {
         // A task that is being created has no timer yet.
         let due = task.timer.map_or(task.created_at + task.ttl(), |armed| timers.due(armed));
         let (status, updated, status_message, outcome) = match written {
-            Written::Begun => (Status::Working, task.created, None, RecordedOutcome::Open),
-            Written::Whole => {
+            RecordPart::Begun => (Status::Working, task.created, None, RecordedOutcome::Open),
+            RecordPart::Whole => {
                 let message = task.message().map(Into::into);
                 (task.status(), task.updated, message, task.outcome().clone())
             }
@@ -84,7 +84,7 @@ impl Tasks {
             ttl: task.ttl(),
             expires: now.wall + (due - now.at),
             outcome,
-            asks: Self::asks_of(jobs, task).filter(|_| written == Written::Whole),
+            asks: Self::asks_of(jobs, task).filter(|_| written == RecordPart::Whole),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::collections::small_set::SmallSet;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::json::meta::{RELATED_TASK, related_task, write_with_meta};
 use crate::json::writer::Writer;
-use crate::outbox::requests::{Reply, Settled, TaskView, Work};
+use crate::outbox::requests::{Reply, RequestWork, Settled, TaskView};
 use crate::outbox::typed_result::ResultType;
 use crate::protocol::revision::TaskRules;
 use crate::rpc::error::{ErrorObject, code};
@@ -77,7 +77,7 @@ impl TaskMachine<'_> {
         }
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
         let (conn, request) = (reply.conn, reply.id.clone());
-        connection.requests.open(reply, Work::Task(id, form));
+        connection.requests.open(reply, RequestWork::Task(id, form));
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.aside.waiters.insert((conn, request));
         self.calls().offer_inputs(id);
@@ -94,7 +94,7 @@ impl TaskMachine<'_> {
         let mut waiting: Vec<(ConnId, RequestId, TaskView, TaskRules)> = Vec::new();
         for (conn, request) in task.aside.waiters.iter() {
             let pending = self.outbox.connection(*conn).and_then(|c| c.requests.get(request));
-            if let Some((reply, Work::Task(_, form))) = pending {
+            if let Some((reply, RequestWork::Task(_, form))) = pending {
                 waiting.push((*conn, request.clone(), *form, reply.dialect.tasks));
             }
         }

@@ -21,7 +21,9 @@ use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::tasks::machine::TaskMachine;
-use crate::tasks::persistence::{DiskState, LastVisible, StoreStep, Written, store_error, untold};
+use crate::tasks::persistence::{
+    DiskState, LastVisible, RecordPart, StoreStep, store_error, untold,
+};
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
@@ -356,7 +358,7 @@ pub(crate) fn check(engine: &Engine) {
             }
             DiskState::Creating(seq, written) => {
                 assert!(task.timer.is_none() && task.aside.listeners.is_empty());
-                assert!(ended || *written == Written::Begun, "{id} has an outcome on disk only");
+                assert!(ended || *written == RecordPart::Begun, "{id} has an outcome on disk only");
                 let sent = writes.key_of(*seq);
                 assert_eq!(sent, Some(task.record_key()), "{id} waits for no write");
             }

@@ -14,16 +14,16 @@ use core::time::Duration;
 use uuid::Uuid;
 
 pub(crate) use self::record::{Aside, Task};
-use self::record::{End, QUEUED, nanos};
+use self::record::{QUEUED, TaskEnd, nanos};
 use crate::collections::det_map::Seed;
 use crate::collections::lazy_box::LazyBox;
-use crate::collections::slab::{Place, Slab};
+use crate::collections::slab::{Slab, SlabPlace};
 use crate::collections::slot_map::Records;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::limits::Limits;
 use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq, TaskOutcome, TaskRecord};
-use crate::tasks::persistence::{DiskInput, LastVisible, PendingWrites, Written};
+use crate::tasks::persistence::{DiskInput, LastVisible, PendingWrites, RecordPart};
 pub use crate::tasks::status::{Change, Status};
 use crate::time::{Instant, Now, Wall};
 
@@ -34,8 +34,8 @@ const PLACES: u64 = 1 << 62;
 #[derive(Debug)]
 pub(crate) struct Tasks {
     by_id: Records<Task>,
-    owners: Slab<Owner>,
-    by_identity: BTreeMap<Identity, Place>,
+    owners: Slab<TaskOwner>,
+    by_identity: BTreeMap<Identity, SlabPlace>,
     /// How many there are in each status.
     counts: [usize; Status::ALL.len()],
     next_position: u64,
@@ -50,14 +50,14 @@ pub(crate) struct Tasks {
 
 /// Tasks of one identity.
 #[derive(Debug)]
-pub(crate) struct Owner {
+pub(crate) struct TaskOwner {
     identity: Identity,
-    order: BTreeMap<u64, Place>,
+    order: BTreeMap<u64, SlabPlace>,
     pub(crate) live: usize,
     pub(crate) stored_bytes: usize,
 }
 
-impl Owner {
+impl TaskOwner {
     pub(crate) fn stored(&self) -> usize {
         self.order.len() - self.live
     }
@@ -228,8 +228,9 @@ impl Tasks {
             updated: record.updated.max(record.created),
             ttl: nanos(record.ttl),
             next_poll: Instant::ZERO,
-            end: ended
-                .then(|| Box::new(End { message: record.status_message, outcome: record.outcome })),
+            end: ended.then(|| {
+                Box::new(TaskEnd { message: record.status_message, outcome: record.outcome })
+            }),
             position,
             created_at: now.at,
             tool: record.tool,
@@ -269,19 +270,19 @@ impl Tasks {
     }
 
     /// Where an identity is among the owners, one of which it is now.
-    fn owner_place(&mut self, identity: &Identity) -> Place {
+    fn owner_place(&mut self, identity: &Identity) -> SlabPlace {
         if let Some(place) = self.by_identity.get(identity) {
             return *place;
         }
         let identity = identity.clone();
         let order = BTreeMap::new();
-        let owner = Owner { identity: identity.clone(), order, live: 0, stored_bytes: 0 };
+        let owner = TaskOwner { identity: identity.clone(), order, live: 0, stored_bytes: 0 };
         let place = self.owners.insert(owner);
         self.by_identity.insert(identity, place);
         place
     }
 
-    fn owner_named(&self, identity: &Identity) -> Option<&Owner> {
+    fn owner_named(&self, identity: &Identity) -> Option<&TaskOwner> {
         let place = self.by_identity.get(identity)?;
         Some(self.owners.get(*place))
     }
@@ -339,7 +340,7 @@ impl Tasks {
         let owner = self.owners.get_mut(task.owner);
         owner.live -= 1;
         owner.stored_bytes += outcome.bytes();
-        task.end = Some(Box::new(End { message, outcome }));
+        task.end = Some(Box::new(TaskEnd { message, outcome }));
         Some((task, before))
     }
 
@@ -355,7 +356,7 @@ impl Tasks {
             let identity = owner.identity.clone();
             return Some((task, identity));
         }
-        let Owner { identity, .. } = self.owners.remove(task.owner);
+        let TaskOwner { identity, .. } = self.owners.remove(task.owner);
         self.by_identity.remove(&identity);
         Some((task, identity))
     }
@@ -381,7 +382,7 @@ impl Tasks {
     }
 
     /// Gives the write a number that creates a task.
-    pub(super) fn number_creation(&mut self, key: RecordKey, written: Written) -> Seq {
+    pub(super) fn number_creation(&mut self, key: RecordKey, written: RecordPart) -> Seq {
         let seq = self.writes.number(Some(key));
         if let Some(task) = self.by_id.get_mut(&key.task) {
             task.persist(DiskInput::CreationSent(seq, written));
@@ -528,7 +529,7 @@ impl Tasks {
             assert!(!owner.order.is_empty(), "an owner without tasks is forgotten");
             let tasks = || owner.order.values().map(|place| self.by_id.at(*place));
             assert!(tasks().all(|task| task.owner == *place), "a list holds one's own (TSK-39)");
-            let ordered = |(at, place): (&u64, &Place)| self.by_id.at(*place).position == *at;
+            let ordered = |(at, place): (&u64, &SlabPlace)| self.by_id.at(*place).position == *at;
             assert!(owner.order.iter().all(ordered), "what is listed exists (TSK-21)");
             assert_eq!(tasks().filter(|t| !t.status.is_terminal()).count(), owner.live);
             assert_eq!(

@@ -11,14 +11,18 @@ use crate::upstream::audience::ListAudience;
 use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::spoken::SpokenEra;
-use crate::upstream::table::{Server, Upstreams};
+use crate::upstream::table::{KnownServer, Upstreams};
 
 /// Audiences of one server that are kept at most; those without an instance are forgotten first.
 const AUDIENCES_MAX: usize = 256;
 
 impl Upstreams {
     /// A server as an audience knows it, or else as it is known to all.
-    pub(crate) fn state(&self, name: &str, audience: Option<&ListAudience>) -> Option<&Server> {
+    pub(crate) fn state(
+        &self,
+        name: &str,
+        audience: Option<&ListAudience>,
+    ) -> Option<&KnownServer> {
         let own = audience.and_then(|audience| self.personal.get(name)?.get(audience));
         own.or_else(|| self.server(name))
     }
@@ -28,7 +32,7 @@ impl Upstreams {
         &mut self,
         name: &str,
         audience: Option<&ListAudience>,
-    ) -> Option<&mut Server> {
+    ) -> Option<&mut KnownServer> {
         let Some(audience) = audience else { return self.server_mut(name) };
         let common = self.server(name)?;
         let (server, known) = (Arc::clone(&common.server), common.manifest.clone());
@@ -45,7 +49,7 @@ impl Upstreams {
             }
         }
         Some(states.entry(audience.clone()).or_insert_with(|| {
-            let mut state = Server::new(server);
+            let mut state = KnownServer::new(server);
             if let Some(known) = known {
                 state.take_manifest(known);
             }
@@ -56,10 +60,10 @@ impl Upstreams {
     /// A server as the clients of an identity and era know it.
     pub(crate) fn state_for<'a>(
         &'a self,
-        server: &'a Server,
+        server: &'a KnownServer,
         identity: &Identity,
         era: SpokenEra,
-    ) -> &'a Server {
+    ) -> &'a KnownServer {
         let audience = ListAudience::of(&server.server, identity, era);
         self.state(&server.server.name, audience.as_ref()).unwrap_or(server)
     }
@@ -70,7 +74,7 @@ impl Upstreams {
         &self,
         name: &str,
         of: Option<&Identity>,
-    ) -> impl Iterator<Item = &Server> {
+    ) -> impl Iterator<Item = &KnownServer> {
         let personal = self.personal.get(name).into_iter().flatten();
         let personal =
             personal.filter(move |(audience, _)| of.is_none_or(|of| audience.identity == *of));

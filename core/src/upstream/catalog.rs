@@ -19,13 +19,13 @@ use crate::upstream::route::Route;
 use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::spoken::SpokenEra;
-use crate::upstream::table::Server;
+use crate::upstream::table::KnownServer;
 use crate::upstream::warnings::Warnings;
 
 /// Longest name of a tool that clients are shown (UPS-11).
 const NAME_MAX: usize = 128;
 
-impl Server {
+impl KnownServer {
     pub(crate) fn new(server: Arc<UpstreamServer>) -> Self {
         let mut new = Self {
             manifest: None,

@@ -28,8 +28,8 @@ const BUSY: Duration = Duration::from_millis(20);
 
 /// Check of one cancelled request.
 #[derive(Debug)]
-pub(crate) struct Check {
-    state: State,
+pub(crate) struct CancelCheck {
+    state: CheckState,
     /// When the cancel was written.
     began: Instant,
     grace: Duration,
@@ -47,7 +47,7 @@ pub(crate) struct Check {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CheckState {
     Remote,
     Grace,
     First,
@@ -101,7 +101,7 @@ pub(crate) enum CheckEffect {
     Over(Proof),
 }
 
-impl Check {
+impl CancelCheck {
     /// A check of a cancel that is being written now, and how long to wait for its first step.
     pub(crate) fn new(
         now: Instant,
@@ -109,7 +109,7 @@ impl Check {
         on_ignored: OnIgnoredCancel,
     ) -> (Self, Duration) {
         let check = Self {
-            state: State::Grace,
+            state: CheckState::Grace,
             began: now,
             grace,
             on_ignored,
@@ -129,7 +129,7 @@ impl Check {
         on_ignored: OnIgnoredCancel,
     ) -> (Self, Duration) {
         let (check, _) = Self::new(now, grace, on_ignored);
-        (Self { state: State::Remote, ..check }, grace)
+        (Self { state: CheckState::Remote, ..check }, grace)
     }
 
     /// The proof of a cancel at a server by URL that neither ended the call nor its session.
@@ -139,7 +139,7 @@ impl Check {
 
     /// Whether the instance is being replaced for it.
     pub(crate) fn replaces(&self) -> bool {
-        self.state == State::Replacing
+        self.state == CheckState::Replacing
     }
 
     /// Takes one input. Total: an input that a state has no use for changes nothing.
@@ -150,18 +150,18 @@ impl Check {
         now: Instant,
     ) -> CheckEffect {
         match (self.state, input) {
-            (State::Replacing | State::Remote, CheckInput::Fate(CancelFate::Told)) => {
+            (CheckState::Replacing | CheckState::Remote, CheckInput::Fate(CancelFate::Told)) => {
                 self.is_told = true;
                 CheckEffect::Ignored
             }
-            (State::Replacing, _) => CheckEffect::Ignored,
+            (CheckState::Replacing, _) => CheckEffect::Ignored,
             (_, CheckInput::Fate(CancelFate::Unsent)) => CheckEffect::Over(Proof::Unsent),
             (_, CheckInput::Fate(CancelFate::StreamEnded)) => CheckEffect::Over(Proof::Answered),
             (_, CheckInput::Fate(CancelFate::StreamClosed)) => {
                 CheckEffect::Over(Proof::StreamClosed)
             }
             (_, CheckInput::Fate(CancelFate::Told | CancelFate::Failed)) => CheckEffect::Ignored,
-            (State::Remote, CheckInput::TimerDue) => match self.on_ignored {
+            (CheckState::Remote, CheckInput::TimerDue) => match self.on_ignored {
                 OnIgnoredCancel::Replace => self.enforce(),
                 OnIgnoredCancel::Leave => CheckEffect::Over(self.remote_proof()),
             },
@@ -174,36 +174,39 @@ impl Check {
                 self.progress = Some(now);
                 CheckEffect::Ignored
             }
-            (State::Grace, CheckInput::TimerDue) => self.look_first(),
-            (State::First, CheckInput::Examined(found)) => {
+            (CheckState::Grace, CheckInput::TimerDue) => self.look_first(),
+            (CheckState::First, CheckInput::Examined(found)) => {
                 self.cpu = found.cpu;
                 CheckEffect::Ignored
             }
-            (State::First, CheckInput::TimerDue) => {
-                self.state = State::Second;
+            (CheckState::First, CheckInput::TimerDue) => {
+                self.state = CheckState::Second;
                 CheckEffect::Examine
             }
-            (State::Second, CheckInput::Examined(found)) => self.judge(found, around, now),
-            (State::Ending, CheckInput::StraysEnded { ended, left: 0 }) => {
+            (CheckState::Second, CheckInput::Examined(found)) => self.judge(found, around, now),
+            (CheckState::Ending, CheckInput::StraysEnded { ended, left: 0 }) => {
                 self.ended = self.ended.saturating_add(ended);
                 // A call that started several generations of processes is looked at again.
                 self.look_first()
             }
-            (State::Ending, CheckInput::StraysEnded { ended, left: _ }) => {
+            (CheckState::Ending, CheckInput::StraysEnded { ended, left: _ }) => {
                 self.ended = self.ended.saturating_add(ended);
                 self.enforce()
             }
-            (State::Second | State::Ending, CheckInput::TimerDue)
-            | (State::Remote | State::Grace | State::Ending, CheckInput::Examined(_))
+            (CheckState::Second | CheckState::Ending, CheckInput::TimerDue)
             | (
-                State::Remote | State::Grace | State::First | State::Second,
+                CheckState::Remote | CheckState::Grace | CheckState::Ending,
+                CheckInput::Examined(_),
+            )
+            | (
+                CheckState::Remote | CheckState::Grace | CheckState::First | CheckState::Second,
                 CheckInput::StraysEnded { .. },
             ) => CheckEffect::Ignored,
         }
     }
 
     fn look_first(&mut self) -> CheckEffect {
-        self.state = State::First;
+        self.state = CheckState::First;
         self.cpu = None;
         CheckEffect::ExamineAndWait(WINDOW)
     }
@@ -212,7 +215,7 @@ impl Check {
         let may_end = self.on_ignored == OnIgnoredCancel::Replace && around.exclusive;
         // A process that SIGKILL ended may be replaced by its parent only so often.
         if found.born.is_some_and(|born| born > 0) && may_end && self.ended < u32::MAX / 2 {
-            self.state = State::Ending;
+            self.state = CheckState::Ending;
             return CheckEffect::EndStrays;
         }
         // Progress that crossed the cancel on its way is no sign of work.
@@ -236,7 +239,7 @@ impl Check {
     fn enforce(&mut self) -> CheckEffect {
         match self.on_ignored {
             OnIgnoredCancel::Replace => {
-                self.state = State::Replacing;
+                self.state = CheckState::Replacing;
                 CheckEffect::Replace
             }
             OnIgnoredCancel::Leave => CheckEffect::Over(Proof::Told),
@@ -264,7 +267,7 @@ mod tests {
     /// Runs a check up to its second examination, whose effect is returned.
     fn run(inputs: &[(u64, CheckInput)], around: Surroundings, leave: bool) -> CheckEffect {
         let on = if leave { OnIgnoredCancel::Leave } else { OnIgnoredCancel::Replace };
-        let (mut check, wait) = Check::new(at(0), GRACE, on);
+        let (mut check, wait) = CancelCheck::new(at(0), GRACE, on);
         assert_eq!(wait, Duration::from_millis(1900));
         let mut last = CheckEffect::Ignored;
         for (millis, input) in inputs {
@@ -324,10 +327,10 @@ mod tests {
     /// UPS-05: an answer is evidence in every state but that of a replacement under way.
     #[test]
     fn answer_ends_the_check() {
-        let (mut check, _) = Check::new(at(0), GRACE, OnIgnoredCancel::Replace);
+        let (mut check, _) = CancelCheck::new(at(0), GRACE, OnIgnoredCancel::Replace);
         let effect = check.take(CheckInput::Answered, ALONE, at(1));
         assert_eq!(effect, CheckEffect::Over(Proof::Answered));
-        check.state = State::Replacing;
+        check.state = CheckState::Replacing;
         assert_eq!(check.take(CheckInput::Answered, ALONE, at(1)), CheckEffect::Ignored);
     }
 }

@@ -10,17 +10,17 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::narrow::era_of;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::spoken::{Revision, SpokenEra};
-use crate::upstream::table::{Instance, Key, Phase};
+use crate::upstream::table::{Instance, InstanceKey, InstancePhase};
 
 impl Gateway<'_> {
     /// The era in which a new instance for requests of a client is wanted.
     ///
     /// On an instance that several clients share, only a request of 2026-07-28 names the
     /// capabilities of its client, so that one can be asked (UPS-12).
-    pub(crate) fn wanted_era(&self, key: &Key, client: ConnId) -> SpokenEra {
+    pub(crate) fn wanted_era(&self, key: &InstanceKey, client: ConnId) -> SpokenEra {
         match key {
-            Key::Client(_) | Key::Call => era_of(self.outbox, client),
-            Key::Owner(_) => SpokenEra::Modern,
+            InstanceKey::Client(_) | InstanceKey::Call => era_of(self.outbox, client),
+            InstanceKey::Owner(_) => SpokenEra::Modern,
         }
     }
 
@@ -40,10 +40,12 @@ impl Gateway<'_> {
         let newest = Dialect::NEWEST_WITH_INITIALIZE;
         let asked = match (&instance.server.revision, &instance.key) {
             (Revision::Exactly(revision), _) => Dialect::find(revision),
-            (_, Key::Client(client)) if era_of(self.outbox, *client) == SpokenEra::Session => {
+            (_, InstanceKey::Client(client))
+                if era_of(self.outbox, *client) == SpokenEra::Session =>
+            {
                 self.outbox.connection(*client).map(|peer| peer.dialect)
             }
-            (_, Key::Client(_) | Key::Owner(_) | Key::Call) => None,
+            (_, InstanceKey::Client(_) | InstanceKey::Owner(_) | InstanceKey::Call) => None,
         };
         asked.unwrap_or(newest).revision
     }
@@ -72,7 +74,7 @@ impl Gateway<'_> {
     pub(crate) fn find_instance(
         &self,
         server: &UpstreamServer,
-        key: &Key,
+        key: &InstanceKey,
         wanted: SpokenEra,
     ) -> Option<InstanceId> {
         let opening = self.opening_era(server, wanted);
@@ -81,7 +83,7 @@ impl Gateway<'_> {
         };
         self.upstreams
             .open_for(server, key)
-            .find(|(_, instance)| *key != Key::Call || fits(instance))
+            .find(|(_, instance)| *key != InstanceKey::Call || fits(instance))
             .map(|(id, _)| id)
     }
 
@@ -89,7 +91,7 @@ impl Gateway<'_> {
     /// sessions give way to others, since a server could not ask it through them.
     pub(crate) fn renew_own_instances(&mut self, client: ConnId) {
         let own = self.upstreams.instances.iter().filter(|(_, instance)| {
-            instance.key == Key::Client(client)
+            instance.key == InstanceKey::Client(client)
                 && instance.is_open()
                 && self.opening_era(&instance.server, SpokenEra::Session) == SpokenEra::Session
                 && self.opening_era(&instance.server, instance.era) == SpokenEra::Modern
@@ -102,9 +104,9 @@ impl Gateway<'_> {
                 audience.era = SpokenEra::Session;
             }
             match instance.phase {
-                Phase::Queued | Phase::Starting => {}
-                Phase::Probing | Phase::Initializing => self.start_again(id),
-                Phase::Ready | Phase::Draining | Phase::Ending => {
+                InstancePhase::Queued | InstancePhase::Starting => {}
+                InstancePhase::Probing | InstancePhase::Initializing => self.start_again(id),
+                InstancePhase::Ready | InstancePhase::Draining | InstancePhase::Ending => {
                     self.drain_instance(id, "its client has begun a session");
                 }
             }

@@ -15,7 +15,7 @@ use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::json::raw::Raw;
-use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{CallFor, OutgoingCall, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
 use crate::protocol::request_meta::RequestContext;
 use crate::rpc::answered::Answered;
@@ -132,7 +132,8 @@ impl Gateway<'_> {
         let method: Box<str> = method.into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
-        let number = self.outgoing.insert(conn, Call::new(whom, &request, (None, false), None));
+        let number =
+            self.outgoing.insert(conn, OutgoingCall::new(whom, &request, (None, false), None));
         self.outbox.send_urgent(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get()).raw(",");
             json.member("method", &request.method).raw(",\"params\":{\"_meta\":").raw(meta);

@@ -14,7 +14,7 @@ use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
 use crate::outgoing::OutgoingRequests;
-use crate::outgoing::call::{Answer, Call, CallFor};
+use crate::outgoing::call::{Answer, CallFor, OutgoingCall};
 use crate::rpc::answered::Answered;
 use crate::settings::Settings;
 use crate::tasks::task::Tasks;
@@ -54,7 +54,7 @@ impl Gateway<'_> {
         &mut self,
         conn: ConnId,
         number: CallId,
-        call: &Call,
+        call: &OutgoingCall,
         answer: Result<Answered<'_>, Raw<'_>>,
     ) {
         let texts = answer.as_ref().map(Answered::text).map_err(|error| *error);

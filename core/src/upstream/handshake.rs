@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::collections::timer_queue::Timer;
-use crate::connection::{Connection, Counterpart, Phase as SessionPhase};
+use crate::connection::{Connection, Counterpart, SessionPhase};
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, InstanceId};
 use crate::json::meta::CLIENT_INFO;
 use crate::json::raw::Raw;
-use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{CallFor, OutgoingCall, OutgoingRequest};
 use crate::protocol::capabilities::TaskCapabilities;
 use crate::protocol::revision::{ALL, Dialect, MCP_2026_07_28};
 use crate::protocol::role::{ClientSide, Declared, Offers, ServerCapabilities, Side};
@@ -24,7 +24,7 @@ use crate::upstream::list::LISTS;
 use crate::upstream::listen::declared_lists;
 use crate::upstream::rewrite::{elements, error_of, member, text_member};
 use crate::upstream::spoken::{Revision, SpokenEra};
-use crate::upstream::table::Phase;
+use crate::upstream::table::InstancePhase;
 
 /// How long `server/discover` waits for an answer before `initialize` is sent as well: servers of
 /// the session revisions may ignore a request that comes before it.
@@ -47,7 +47,7 @@ impl Gateway<'_> {
             tools: BTreeMap::new(),
         }));
         self.outbox.insert(conn, connection);
-        if instance.phase != Phase::Starting {
+        if instance.phase != InstancePhase::Starting {
             return;
         }
         let (server, wanted) = (Arc::clone(&instance.server), instance.era);
@@ -60,7 +60,7 @@ impl Gateway<'_> {
     /// Asks for the revision without sessions: first, or after `initialize` was refused.
     fn send_probe(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
-        instance.phase = Phase::Probing;
+        instance.phase = InstancePhase::Probing;
         instance.is_probed = instance.refusal.is_none();
         let falls_back = instance.is_probed && instance.server.revision == Revision::Auto;
         let wait = if falls_back { PROBE } else { instance.server.start_timeout };
@@ -72,7 +72,7 @@ impl Gateway<'_> {
     /// Begins a session (UPS-01: one `initialize` each start).
     pub(crate) fn send_initialize(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
-        instance.phase = Phase::Initializing;
+        instance.phase = InstancePhase::Initializing;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
         let declared = self.declared_to(id);
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
@@ -100,7 +100,7 @@ impl Gateway<'_> {
             answer_timeout: None,
             task: None,
         };
-        let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
+        let call = OutgoingCall::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = match claim {
             true => self.claim_meta(&self.declared_for(id, method), self.client_of(id)),
@@ -141,24 +141,28 @@ impl Gateway<'_> {
     ) {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         match (method, instance.phase, outcome) {
-            ("server/discover", Phase::Probing, Ok(result)) if speaks_modern(result.get()) => {
+            ("server/discover", InstancePhase::Probing, Ok(result))
+                if speaks_modern(result.get()) =>
+            {
                 self.settle_instance(id, &MCP_2026_07_28, result.get());
             }
-            ("server/discover", Phase::Probing, answer) => {
+            ("server/discover", InstancePhase::Probing, answer) => {
                 let error = answer.err().map(|error| error_of(error.get()).message);
                 self.take_probe_refusal(id, error.as_deref());
             }
             // The session that is being begun decides, unless it fails.
-            ("server/discover", Phase::Initializing, Ok(result)) if speaks_modern(result.get()) => {
+            ("server/discover", InstancePhase::Initializing, Ok(result))
+                if speaks_modern(result.get()) =>
+            {
                 instance.discovered = Some(result.get().into());
             }
-            ("initialize", Phase::Initializing, Ok(result)) => {
+            ("initialize", InstancePhase::Initializing, Ok(result)) => {
                 self.take_initialize_answer(id, result.get());
             }
-            ("initialize", Phase::Initializing, Err(error)) => {
+            ("initialize", InstancePhase::Initializing, Err(error)) => {
                 self.take_initialize_refusal(id, &error_of(error.get()).message);
             }
-            (_, Phase::Ready | Phase::Draining, outcome) => {
+            (_, InstancePhase::Ready | InstancePhase::Draining, outcome) => {
                 if let Some(at) = LISTS.iter().position(|list| list.method == method) {
                     self.on_list_page(id, at, call, outcome);
                 } else if ["ping", "server/discover"].contains(&method) {
@@ -237,7 +241,7 @@ impl Gateway<'_> {
     fn settle_instance(&mut self, id: InstanceId, dialect: &'static Dialect, identity: &str) {
         self.note_era(id, dialect);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
-        instance.phase = Phase::Ready;
+        instance.phase = InstancePhase::Ready;
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         let (name, conn) = (instance.server.name.clone(), instance.conn);
         let audience = instance.audience.clone();

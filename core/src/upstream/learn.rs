@@ -27,7 +27,7 @@ use crate::upstream::manifest::Manifest;
 use crate::upstream::reading::{ListBounds, ListRead, PageStep};
 use crate::upstream::rewrite::member;
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key, Phase, Server, Upstreams};
+use crate::upstream::table::{Instance, InstanceKey, InstancePhase, KnownServer, Upstreams};
 use crate::upstream::watch::serves;
 
 /// Shortest time that the lists of a server have, and the longest for which those of other servers
@@ -343,16 +343,16 @@ impl Upstreams {
     fn teller_of(
         &self,
         outbox: &Outbox,
-        server: &Server,
+        server: &KnownServer,
         client: ConnId,
     ) -> Option<(InstanceId, &Instance)> {
         let serves = |instance: &Instance| match server.server.share {
-            Share::Call => instance.key == Key::Call,
+            Share::Call => instance.key == InstanceKey::Call,
             Share::Connection | Share::Identity => serves(outbox, instance, client),
         };
         let all = self.instances.iter().map(|(id, instance)| (*id, instance));
         { all }.find(|(_, instance)| {
-            instance.phase == Phase::Ready
+            instance.phase == InstancePhase::Ready
                 && instance.server.name == server.server.name
                 && serves(instance)
         })
@@ -362,7 +362,7 @@ impl Upstreams {
     pub(super) fn awaits_list(
         &self,
         outbox: &Outbox,
-        server: &Server,
+        server: &KnownServer,
         client: ConnId,
         at: usize,
     ) -> bool {

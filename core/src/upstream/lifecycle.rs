@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Timer;
-use crate::connection::Phase as SessionPhase;
+use crate::connection::SessionPhase;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId};
@@ -23,7 +23,7 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use crate::upstream::server::{Share, StartWhen, UpstreamServer};
 use crate::upstream::spoken::{Revision, SpokenEra};
-use crate::upstream::table::{Instance, Key, Phase, Server};
+use crate::upstream::table::{Instance, InstanceKey, InstancePhase, KnownServer};
 
 /// Wait after the first failed start; it doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(500);
@@ -66,7 +66,7 @@ impl Gateway<'_> {
             let kept = match same {
                 Some(at) => before.swap_remove(at),
                 None => {
-                    let mut new = Server::new(server);
+                    let mut new = KnownServer::new(server);
                     // The counts belong to the name.
                     let old = before.iter().find(|old| old.server.name == new.server.name);
                     new.counts = old.map(|old| old.counts.clone()).unwrap_or_default();
@@ -78,7 +78,7 @@ impl Gateway<'_> {
         let all = &self.upstreams.servers;
         // UPS-19: the host hands over the approvals of the servers that it has now.
         self.upstreams.pins.retain(|name, _| {
-            let is_old = |of: &Server| of.server.name == *name;
+            let is_old = |of: &KnownServer| of.server.name == *name;
             all.iter().any(is_old) && !before.iter().any(is_old)
         });
         self.upstreams.personal.retain(|name, states| {
@@ -142,14 +142,19 @@ impl Gateway<'_> {
     }
 
     /// The requests that share an instance with those of a client.
-    pub(crate) fn key_of(&self, server: &UpstreamServer, client: ConnId, owner: &Identity) -> Key {
+    pub(crate) fn key_of(
+        &self,
+        server: &UpstreamServer,
+        client: ConnId,
+        owner: &Identity,
+    ) -> InstanceKey {
         let is_lone = |conn: ConnId| self.outbox.connection(conn).is_some_and(|of| of.is_lone);
         match server.share {
             // The connections of a client without a session come and go with its requests.
-            Share::Connection if is_lone(client) => Key::Owner(owner.clone()),
-            Share::Connection => Key::Client(client),
-            Share::Identity => Key::Owner(owner.clone()),
-            Share::Call => Key::Call,
+            Share::Connection if is_lone(client) => InstanceKey::Owner(owner.clone()),
+            Share::Connection => InstanceKey::Client(client),
+            Share::Identity => InstanceKey::Owner(owner.clone()),
+            Share::Call => InstanceKey::Call,
         }
     }
 
@@ -164,7 +169,7 @@ impl Gateway<'_> {
         let era = self.wanted_era(&key, client);
         self.note_calls_in(server, &key, era);
         let found = self.find_instance(server, &key, era);
-        if let Some(id) = found.filter(|_| key != Key::Call) {
+        if let Some(id) = found.filter(|_| key != InstanceKey::Call) {
             return Assigned::To(id);
         }
         let has_its_share = self.has_its_share(server, owner);
@@ -203,9 +208,14 @@ impl Gateway<'_> {
     }
 
     /// Notes the era of the clients that instances for single calls are kept warm for.
-    pub(crate) fn note_calls_in(&mut self, server: &UpstreamServer, key: &Key, era: SpokenEra) {
+    pub(crate) fn note_calls_in(
+        &mut self,
+        server: &UpstreamServer,
+        key: &InstanceKey,
+        era: SpokenEra,
+    ) {
         if let Some(state) = self.upstreams.server_mut(&server.name)
-            && *key == Key::Call
+            && *key == InstanceKey::Call
         {
             state.calls_in = era;
         }
@@ -217,17 +227,17 @@ impl Gateway<'_> {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.timer = None;
         match instance.phase {
-            Phase::Probing if now < instance.start_by => self.send_initialize(id),
-            Phase::Starting | Phase::Probing | Phase::Initializing => {
+            InstancePhase::Probing if now < instance.start_by => self.send_initialize(id),
+            InstancePhase::Starting | InstancePhase::Probing | InstancePhase::Initializing => {
                 // One more start would have no time left, but the next goes without the probe.
                 self.blame_probe(id);
                 self.end_instance(id, "it did not finish its handshake within start_timeout");
             }
-            Phase::Ready if instance.is_idle() => {
+            InstancePhase::Ready if instance.is_idle() => {
                 self.end_instance(id, "it was idle for idle_exit");
             }
-            Phase::Draining => self.end_instance(id, "its drain deadline has passed"),
-            Phase::Queued | Phase::Ready | Phase::Ending => {}
+            InstancePhase::Draining => self.end_instance(id, "its drain deadline has passed"),
+            InstancePhase::Queued | InstancePhase::Ready | InstancePhase::Ending => {}
         }
     }
 
@@ -250,7 +260,7 @@ impl Gateway<'_> {
             && !instance.server.is_remote
             && instance.discovered.is_none()
             && instance.server.revision == Revision::Auto
-            && matches!(instance.phase, Phase::Probing | Phase::Initializing);
+            && matches!(instance.phase, InstancePhase::Probing | InstancePhase::Initializing);
         let name = instance.server.name.clone();
         if let Some(server) = self.upstreams.server_mut(&name).filter(|_| is_blamed) {
             server.era = Some(SpokenEra::Session);
@@ -273,18 +283,18 @@ impl Gateway<'_> {
         self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         instance.why.get_or_insert_with(|| why.into());
         match instance.phase {
-            Phase::Ending => {}
-            Phase::Queued => {
-                instance.phase = Phase::Ending;
+            InstancePhase::Ending => {}
+            InstancePhase::Queued => {
+                instance.phase = InstancePhase::Ending;
                 self.on_instance_ended(id, "not started", "");
             }
-            Phase::Starting
-            | Phase::Probing
-            | Phase::Initializing
-            | Phase::Ready
-            | Phase::Draining => {
+            InstancePhase::Starting
+            | InstancePhase::Probing
+            | InstancePhase::Initializing
+            | InstancePhase::Ready
+            | InstancePhase::Draining => {
                 let failed = instance.is_starting() && !instance.starts_again;
-                instance.phase = Phase::Ending;
+                instance.phase = InstancePhase::Ending;
                 let kill_grace = instance.server.kill_grace;
                 let (name, audience) = (instance.server.name.clone(), instance.audience.clone());
                 if failed && !drain && !instance.is_abandoned {
@@ -315,7 +325,7 @@ impl Gateway<'_> {
         if instance.is_starting() {
             return self.end_instance(id, why);
         }
-        instance.phase = Phase::Draining;
+        instance.phase = InstancePhase::Draining;
         instance.why = Some(why.into());
         let at = self.now.at + instance.server.drain;
         self.timers.arm(&mut instance.timer, Timer::Upstream(id), at);
@@ -329,7 +339,7 @@ impl Gateway<'_> {
     /// Ends a draining instance, or one whose client is gone, whose other requests are over.
     pub(crate) fn end_if_drained(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        let leaves = instance.phase == Phase::Draining || instance.is_abandoned;
+        let leaves = instance.phase == InstancePhase::Draining || instance.is_abandoned;
         if !leaves || !instance.waiting.is_empty() {
             return;
         }
@@ -353,11 +363,11 @@ impl Gateway<'_> {
     /// Starts the time to the end of an instance that works on nothing.
     pub(crate) fn rest_if_idle(&mut self, id: InstanceId) {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
-        if instance.phase != Phase::Ready {
+        if instance.phase != InstancePhase::Ready {
             return;
         }
         let span = instance.server.idle_exit;
-        let span = span.filter(|_| instance.is_idle() && instance.key != Key::Call);
+        let span = span.filter(|_| instance.is_idle() && instance.key != InstanceKey::Call);
         let span = span.filter(|_| !self.upstreams.is_watched(self.outbox, id));
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         match span {
@@ -371,7 +381,7 @@ impl Gateway<'_> {
     /// Keeps as many instances ready for single calls as the settings want.
     pub(crate) fn keep_warm(&mut self, server: &Arc<UpstreamServer>) {
         let warm = |instance: &&Instance| {
-            instance.key == Key::Call && instance.is_open() && instance.is_idle()
+            instance.key == InstanceKey::Call && instance.is_open() && instance.is_idle()
         };
         let of = |instance: &&Instance| instance.server == *server;
         let ready = self.upstreams.instances.values().filter(of).filter(warm).count();
@@ -382,7 +392,7 @@ impl Gateway<'_> {
         let era = self.upstreams.server(&server.name).map(|state| state.calls_in);
         let Some(era) = era.filter(|_| wants && !backs_off) else { return };
         for _ in 0..server.warm.saturating_sub(ready).min(room) {
-            self.upstreams.insert(Instance::new(Arc::clone(server), Key::Call, era));
+            self.upstreams.insert(Instance::new(Arc::clone(server), InstanceKey::Call, era));
         }
         self.start_queued();
     }
@@ -397,7 +407,7 @@ impl Gateway<'_> {
             .upstreams
             .instances
             .iter_mut()
-            .filter(|(_, instance)| instance.key == Key::Client(conn))
+            .filter(|(_, instance)| instance.key == InstanceKey::Client(conn))
             .map(|(id, instance)| {
                 instance.is_abandoned = true;
                 *id
@@ -424,7 +434,7 @@ impl Gateway<'_> {
         let name = instance.server.name.clone();
         let error = self.death(&instance, status, stderr);
         let again = instance.starts_again || is_blamed;
-        let was_starting = instance.is_starting() && instance.phase != Phase::Queued;
+        let was_starting = instance.is_starting() && instance.phase != InstancePhase::Queued;
         let audience = instance.audience.clone();
         if let Some(server) = self.upstreams.server_mut(&name).filter(|_| !again)
             && instance.why.is_none()

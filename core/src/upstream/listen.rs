@@ -13,12 +13,12 @@ use crate::ids::{CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Json;
 use crate::outbox::requests::Topic;
 use crate::outbox::typed_result::SUBSCRIPTION_ID;
-use crate::outgoing::call::{Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{CallFor, OutgoingCall, OutgoingRequest};
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{elements, member, quoted, text_of};
-use crate::upstream::subscription::{LISTEN, Step, Topics};
+use crate::upstream::subscription::{LISTEN, ListenStep, Topics};
 use crate::upstream::watch::{SUBSCRIBE, UNSUBSCRIBE};
 
 pub(crate) const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
@@ -54,14 +54,17 @@ impl Gateway<'_> {
         let (conn, now) = (instance.conn, self.now.at);
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         match (instance.subscription.step(&wanted), conn) {
-            (Step::Open, Some(conn)) => {
+            (ListenStep::Open, Some(conn)) => {
                 let call = self.send_listen(id, conn, &wanted);
                 if let Some(instance) = self.upstreams.instances.get_mut(&id) {
                     instance.subscription.open(call, wanted, now);
                 }
             }
-            (Step::Cancel(call), Some(conn)) => self.end_listen(conn, call),
-            (Step::None | Step::Refused | Step::Open | Step::Cancel(_), _) => {}
+            (ListenStep::Cancel(call), Some(conn)) => self.end_listen(conn, call),
+            (
+                ListenStep::None | ListenStep::Refused | ListenStep::Open | ListenStep::Cancel(_),
+                _,
+            ) => {}
         }
         self.settle_subscribing(id);
     }
@@ -70,7 +73,7 @@ impl Gateway<'_> {
         let method: Box<str> = LISTEN.into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
-        let call = Call::new(CallFor::Upstream(id), &request, (None, false), None);
+        let call = OutgoingCall::new(CallFor::Upstream(id), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let meta = self.claim_meta(&self.declared_for(id, LISTEN), self.client_of(id));
         self.outbox.send(conn, |json| {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use crate::event::Outcome;
 use crate::ids::{ConnId, InstanceId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Reply, Settled, Work};
+use crate::outbox::requests::{Reply, RequestWork, Settled};
 use crate::policy::access::{Caller, Item};
 use crate::policy::allow::Verdict;
 use crate::protocol::revision::Results;
@@ -28,7 +28,7 @@ use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::server::{Share, UpstreamServer};
 use crate::upstream::spoken::SpokenEra;
-use crate::upstream::table::{Key, Server, Upstreams, own_name};
+use crate::upstream::table::{InstanceKey, KnownServer, Upstreams, own_name};
 use crate::upstream::targets::uris_of;
 use crate::upstream::uri;
 
@@ -58,7 +58,7 @@ impl Gateway<'_> {
         match self.upstreams.shown_through(self.outbox, reply.conn) {
             Some(_) => self.await_upstreams(reply, AwaitedAnswer::Initialize),
             None => {
-                self.effect(GatewayEffect::Answer { reply, awaited: AwaitedAnswer::Initialize })
+                self.effect(GatewayEffect::Answer { reply, awaited: AwaitedAnswer::Initialize });
             }
         }
     }
@@ -75,7 +75,7 @@ impl Gateway<'_> {
             }
             let (conn, id) = (reply.conn, reply.id.clone());
             let Some(connection) = self.outbox.connection_mut(conn) else { return };
-            connection.requests.open(reply, Work::Upstream(awaited));
+            connection.requests.open(reply, RequestWork::Upstream(awaited));
             self.upstreams.waiters.insert((conn, id));
             return;
         }
@@ -98,7 +98,7 @@ impl Gateway<'_> {
                     _ = self.instance_for(&server, conn, &identity);
                 }
                 Share::Call => {
-                    self.note_calls_in(&server, &Key::Call, era_of(self.outbox, conn));
+                    self.note_calls_in(&server, &InstanceKey::Call, era_of(self.outbox, conn));
                     self.keep_warm(&server);
                 }
             }
@@ -110,7 +110,7 @@ impl Gateway<'_> {
         let waiting: Vec<_> = self.upstreams.waiters.iter().cloned().collect();
         for (conn, request) in waiting {
             let work = self.outbox.connection(conn).and_then(|of| of.requests.work(&request));
-            let Some(Work::Upstream(awaited)) = work.cloned() else {
+            let Some(RequestWork::Upstream(awaited)) = work.cloned() else {
                 self.upstreams.waiters.remove(&(conn, request));
                 continue;
             };
@@ -129,7 +129,7 @@ impl Gateway<'_> {
     fn answer_from_upstreams(&mut self, reply: Reply, awaited: AwaitedAnswer) {
         // UPS-08: with one server its failure is the answer; of several the others are shown.
         let shown = self.upstreams.shown_through(self.outbox, reply.conn);
-        let is_unknown = |server: &&Server| match awaited {
+        let is_unknown = |server: &&KnownServer| match awaited {
             AwaitedAnswer::List(at) => !server.known[at],
             AwaitedAnswer::Initialize | AwaitedAnswer::Discover | AwaitedAnswer::Listen(_) => {
                 server.manifest.is_none()
@@ -255,7 +255,7 @@ impl Upstreams {
         conn: ConnId,
         awaited: &AwaitedAnswer,
     ) -> bool {
-        let is_unknown = |server: &Server| {
+        let is_unknown = |server: &KnownServer| {
             server.manifest.is_none() && self.is_learning_for(outbox, &server.server, conn)
         };
         match (awaited, self.shown_through(outbox, conn)) {
@@ -274,7 +274,7 @@ impl Upstreams {
     pub(crate) fn freshness_of_list(&self, outbox: &Outbox, at: usize, conn: ConnId) -> String {
         let is_plain = self.shown_through(outbox, conn).is_some();
         let ours = (!is_plain).then_some(stateless::TTL_MS);
-        let of = |server: &Server| {
+        let of = |server: &KnownServer| {
             let manifest = server.manifest.as_ref();
             let said = manifest.and_then(|manifest| manifest.freshness_of(at).ttl_ms);
             said.unwrap_or_else(|| {
@@ -308,7 +308,7 @@ impl Upstreams {
         // A tool of the host comes before one of a server with the same name.
         let catalog = &outbox.settings().catalog;
         let has_own = catalog.iter().next().is_some();
-        let is_shown = |server: &Server, element: &str| {
+        let is_shown = |server: &KnownServer, element: &str| {
             let Some(name) = text_member(element, "name") else { return true };
             let is_own = has_own && caller.tool(catalog, &name).is_some();
             !is_own && server.tools.get(&name).is_some_and(|it| sees_tool(&caller, server, it))
@@ -352,7 +352,7 @@ fn lacking(verdict: Verdict<'_>) -> Vec<Box<str>> {
 }
 
 /// Whether a caller sees a tool of a server.
-pub(super) fn sees_tool(caller: &Caller<'_>, server: &Server, tool: &Tool) -> bool {
+pub(super) fn sees_tool(caller: &Caller<'_>, server: &KnownServer, tool: &Tool) -> bool {
     caller.sees(Item::ServerTool(&server.server, own_name(tool)))
 }
 
@@ -360,7 +360,7 @@ pub(super) fn sees_tool(caller: &Caller<'_>, server: &Server, tool: &Tool) -> bo
 /// shows through, and URIs that an earlier server has as well with the name of this one (UPS-11,
 /// UPS-18).
 fn shown_element<'a>(
-    server: &Server,
+    server: &KnownServer,
     at: usize,
     is_plain: bool,
     element: &'a str,

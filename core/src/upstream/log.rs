@@ -7,7 +7,7 @@ use crate::protocol::revision::MCP_2026_07_28;
 use crate::rpc::params::Params;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::rewrite::{member, text_member};
-use crate::upstream::table::Key;
+use crate::upstream::table::InstanceKey;
 use crate::upstream::watch::{notify_client, serves};
 
 const SET_LEVEL: &str = "logging/setLevel";
@@ -92,7 +92,7 @@ impl Gateway<'_> {
         if let Some(job) = related.or(only.filter(without_session)) {
             return self.jobs.relay_message(self.outbox, self.tasks, job, (level, params));
         }
-        let is_shared = !matches!(instance.key, Key::Client(_));
+        let is_shared = !matches!(instance.key, InstanceKey::Client(_));
         for client in self.sessions_of(id) {
             let least = match self.upstreams.levels.get(&client) {
                 Some(level) => Some(*level),

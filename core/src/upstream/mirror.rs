@@ -58,7 +58,7 @@ pub(crate) fn mirrors(element: &str) -> Result<Vec<Mirror>, String> {
         return Ok(Vec::new());
     }
     let tool: Value = serde_json::from_str(element).map_err(|_| "it cannot be read".to_owned())?;
-    let mut found = Found::default();
+    let mut found = FoundMirrors::default();
     if let Some(Value::Object(schema)) = tool.get("inputSchema") {
         found.walk(schema, true)?;
     }
@@ -66,12 +66,12 @@ pub(crate) fn mirrors(element: &str) -> Result<Vec<Mirror>, String> {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundMirrors {
     path: Vec<Box<str>>,
     mirrors: Vec<Mirror>,
 }
 
-impl Found {
+impl FoundMirrors {
     /// Looks through a schema; `is_reached` if each step to it is a property.
     fn walk(&mut self, schema: &Map<String, Value>, is_reached: bool) -> Result<(), String> {
         if let Some(header) = schema.get(MEMBER) {

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::connection::Phase;
+use crate::connection::SessionPhase;
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
 use crate::policy::access::Item;
@@ -13,13 +13,13 @@ use crate::rpc::params::{self, Params};
 use crate::upstream::rewrite::elements;
 use crate::upstream::scope::Scope;
 use crate::upstream::spoken::SpokenEra;
-use crate::upstream::table::{Server, Upstreams};
+use crate::upstream::table::{KnownServer, Upstreams};
 
 /// The era of a client: that of its session, or of the requests that it makes without one.
 pub(crate) fn era_of(outbox: &Outbox, client: ConnId) -> SpokenEra {
     match outbox.connection(client).map(|peer| peer.phase) {
-        Some(Phase::Fresh) => SpokenEra::Modern,
-        Some(Phase::Ready) | None => SpokenEra::Session,
+        Some(SessionPhase::Fresh) => SpokenEra::Modern,
+        Some(SessionPhase::Ready) | None => SpokenEra::Session,
     }
 }
 
@@ -63,7 +63,7 @@ impl Upstreams {
 
     /// The server that shows through to a connection: the only one that there is, if it is
     /// transparent, or the only one of the connection's scope.
-    pub(crate) fn shown_through(&self, outbox: &Outbox, conn: ConnId) -> Option<&Server> {
+    pub(crate) fn shown_through(&self, outbox: &Outbox, conn: ConnId) -> Option<&KnownServer> {
         let only = match (outbox.scope_of(conn), self.servers.as_slice()) {
             (Some(scope @ Scope::Servers(_)), _) => self.server(scope.only()?),
             (Some(Scope::Profile(_)) | None, [only]) if only.server.transparent => Some(only),
@@ -80,7 +80,7 @@ impl Upstreams {
         &self,
         outbox: &Outbox,
         conn: ConnId,
-    ) -> impl Iterator<Item = &Server> {
+    ) -> impl Iterator<Item = &KnownServer> {
         let caller = outbox.caller(conn);
         let era = era_of(outbox, conn);
         let all = self.servers.iter();

@@ -10,7 +10,7 @@ use crate::connection::Counterpart;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, InstanceId, JobId, RequestId};
 use crate::outbox::requests::Reply;
-use crate::outgoing::call::{Call, CallFor};
+use crate::outgoing::call::{CallFor, OutgoingCall};
 use crate::protocol::capabilities::ELICITATION;
 use crate::protocol::revision::Results;
 use crate::protocol::role::Side;
@@ -22,7 +22,7 @@ use crate::upstream::rewrite::{
     elements, member, members, params_for_other_hop, quoted, text_member, text_of, with_member,
     without,
 };
-use crate::upstream::table::{Key, Progress};
+use crate::upstream::table::{InstanceKey, RelayedProgress};
 
 /// Notification that an elicitation by URL is over.
 const ELICITED: &str = "notifications/elicitation/complete";
@@ -40,9 +40,9 @@ impl Gateway<'_> {
     pub(crate) fn client_of(&self, id: InstanceId) -> Option<ConnId> {
         let instance = self.upstreams.instances.get(&id)?;
         match &instance.key {
-            Key::Client(client) => Some(*client),
-            Key::Owner(_) => None,
-            Key::Call => {
+            InstanceKey::Client(client) => Some(*client),
+            InstanceKey::Owner(_) => None,
+            InstanceKey::Call => {
                 let mut all = self.outbox.connections().iter();
                 all.find(|(_, peer)| peer.aside.client_info.is_some()).map(|(conn, _)| *conn)
             }
@@ -66,8 +66,8 @@ impl Gateway<'_> {
     pub(crate) fn declared_for(&self, id: InstanceId, method: &str) -> String {
         let instance = self.upstreams.instances.get(&id);
         let declared = match instance.map(|instance| &instance.key) {
-            Some(Key::Client(client)) => capabilities_of(self.outbox, *client, false),
-            Some(Key::Owner(_) | Key::Call) | None => "{}".into(),
+            Some(InstanceKey::Client(client)) => capabilities_of(self.outbox, *client, false),
+            Some(InstanceKey::Owner(_) | InstanceKey::Call) | None => "{}".into(),
         };
         match method == LISTS[SKILLS].method {
             true => with_extension(&declared, SKILLS_EXTENSION),
@@ -121,9 +121,11 @@ impl Gateway<'_> {
         let Some(instance) = self.upstreams.instances.get(&id) else { return };
         let clients = match (&instance.key, asked) {
             (_, Some(client)) => [client].into(),
-            (Key::Client(client), None) if method == ELICITED => [*client].into(),
-            (Key::Client(client), None) => self.shown_to(&[*client]),
-            (Key::Owner(_) | Key::Call, None) => self.shown_to(&self.sessions_of(id)),
+            (InstanceKey::Client(client), None) if method == ELICITED => [*client].into(),
+            (InstanceKey::Client(client), None) => self.shown_to(&[*client]),
+            (InstanceKey::Owner(_) | InstanceKey::Call, None) => {
+                self.shown_to(&self.sessions_of(id))
+            }
         };
         let max = self.settings.limits.calls_max;
         for client in clients {
@@ -159,8 +161,8 @@ impl Gateway<'_> {
     pub(super) fn shown_client(&self, id: InstanceId, job: Option<JobId>) -> Option<ConnId> {
         let of_job = job.and_then(|job| self.jobs.get(job)).map(|job| job.conn);
         let client = match &self.upstreams.instances.get(&id)?.key {
-            Key::Client(client) => Some(*client),
-            Key::Owner(_) | Key::Call => of_job,
+            InstanceKey::Client(client) => Some(*client),
+            InstanceKey::Owner(_) | InstanceKey::Call => of_job,
         };
         self.shown_to(&client.into_iter().collect::<Vec<_>>()).pop()
     }
@@ -236,7 +238,7 @@ impl Gateway<'_> {
         self.upstreams.last_progress += 1;
         let number = self.upstreams.last_progress;
         let (request, token) = (reply.id.clone(), token.into());
-        let progress = Progress { conn: reply.conn, request, token, client };
+        let progress = RelayedProgress { conn: reply.conn, request, token, client };
         self.upstreams.progress.insert(number, progress);
         let meta = member(&passed, "_meta").unwrap_or("{}");
         let meta = with_member(meta, "progressToken", &format!("\"{TOKEN}{number}\""));
@@ -256,7 +258,7 @@ impl Gateway<'_> {
             Some(remote) => Some(&remote.call),
             None => self.outgoing.call(conn, id),
         };
-        let Some(CallFor::Relayed(job)) = call.map(Call::receiver) else { return false };
+        let Some(CallFor::Relayed(job)) = call.map(OutgoingCall::receiver) else { return false };
         self.on_relayed_progress(job, params);
         true
     }

@@ -7,7 +7,7 @@ use crate::ids::InstanceId;
 use crate::upstream::audience::ListAudience;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::spoken::SpokenEra;
-use crate::upstream::table::{Instance, Key};
+use crate::upstream::table::{Instance, InstanceKey};
 
 impl Gateway<'_> {
     /// New requests of a server go to fresh instances; those that it has finish theirs (UPS-06). A
@@ -16,7 +16,7 @@ impl Gateway<'_> {
         let Some(server) = self.upstreams.server(name) else { return 0 };
         let server = Arc::clone(&server.server);
         self.upstreams.forgive(name);
-        let open: Vec<(InstanceId, Key, SpokenEra, Option<ListAudience>)> = self
+        let open: Vec<(InstanceId, InstanceKey, SpokenEra, Option<ListAudience>)> = self
             .upstreams
             .instances
             .iter()
@@ -30,7 +30,7 @@ impl Gateway<'_> {
             self.drain_instance(*id, "an operator restarted it");
             let is_free = self.find_instance(&server, key, *era).is_none();
             let has_room = self.upstreams.count(name) < server.max_instances.max(1);
-            if *key != Key::Call && is_free && has_room {
+            if *key != InstanceKey::Call && is_free && has_room {
                 let audience = audience.clone();
                 let instance = Instance::new(Arc::clone(&server), key.clone(), *era);
                 self.upstreams.insert(Instance { audience, ..instance });

@@ -29,7 +29,7 @@ use crate::upstream::list::TOOLS;
 use crate::upstream::rewrite::{quoted, text_member};
 use crate::upstream::route::Route;
 use crate::upstream::server::{Pin, UpstreamServer};
-use crate::upstream::table::{Server, Upstreams};
+use crate::upstream::table::{KnownServer, Upstreams};
 
 /// Texts of one tool that are approved at once: those of two eras, and of two releases.
 const VARIANTS_MAX: usize = 4;
@@ -37,7 +37,7 @@ const VARIANTS_MAX: usize = 4;
 /// approved by themselves.
 const IDENTITIES_MAX: usize = 1024;
 
-impl Server {
+impl KnownServer {
     /// The error for a call of a tool that is not approved, by the name that the server knows.
     pub(crate) fn pin_refusal(&self, name: &str) -> Option<ErrorObject> {
         if self.server.pin != Pin::Refuse {
@@ -174,7 +174,7 @@ impl Gateway<'_> {
         let has_room = pins.by.len() < IDENTITIES_MAX;
         if is_first && is_whole && has_room {
             let state = self.upstreams.state(&server.name, audience);
-            let told = state.into_iter().flat_map(Server::pinned_tools);
+            let told = state.into_iter().flat_map(KnownServer::pinned_tools);
             let tools: ApprovedTools = told.map(|(name, text)| (name, Vec::from([text]))).collect();
             self.keep_approval(server, identity, tools);
         }
@@ -276,7 +276,7 @@ impl Gateway<'_> {
         // A server cannot make the approvals grow by new names.
         if tools.len() > self.settings.limits.remote_list_max {
             let listed: BTreeSet<Box<str>> =
-                states().flat_map(Server::pinned_tools).map(|(name, _)| name).collect();
+                states().flat_map(KnownServer::pinned_tools).map(|(name, _)| name).collect();
             tools.retain(|name, _| listed.contains(name));
         }
         self.keep_approval(server, None, tools);

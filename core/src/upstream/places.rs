@@ -12,7 +12,7 @@ use crate::ids::{InstanceId, JobId};
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::UpstreamAction;
 use crate::upstream::server::UpstreamServer;
-use crate::upstream::table::{Instance, Key, Phase};
+use crate::upstream::table::{Instance, InstanceKey, InstancePhase};
 
 /// Time from which a start is a long one: an installation, or a server that hangs.
 const SLOW: Duration = Duration::from_secs(5);
@@ -24,9 +24,9 @@ impl Gateway<'_> {
         instance: &'a Instance,
     ) -> Option<&'a Identity> {
         match &instance.key {
-            Key::Client(conn) => self.outbox.identity(*conn),
-            Key::Owner(owner) => Some(owner),
-            Key::Call => {
+            InstanceKey::Client(conn) => self.outbox.identity(*conn),
+            InstanceKey::Owner(owner) => Some(owner),
+            InstanceKey::Call => {
                 let job = instance.calls.iter().chain(&instance.waiting).next();
                 job.and_then(|job| self.jobs.get(*job)).map(|job| &job.owner)
             }
@@ -55,7 +55,7 @@ impl Gateway<'_> {
     pub(crate) fn make_room(&mut self, server: &str, of: Option<&Identity>) {
         let is_of = |instance: &&Instance| &*instance.server.name == server;
         let all = self.upstreams.instances.values().filter(is_of);
-        let ending = all.filter(|instance| instance.phase == Phase::Ending).count();
+        let ending = all.filter(|instance| instance.phase == InstancePhase::Ending).count();
         let waiting = self.upstreams.server(server).map_or(0, |state| state.waiting.len());
         if ending > waiting {
             return;
@@ -63,7 +63,7 @@ impl Gateway<'_> {
         let places = self.places(server);
         let all = self.upstreams.instances.iter();
         let idle = all.filter(|(_, instance)| {
-            instance.phase == Phase::Ready
+            instance.phase == InstancePhase::Ready
                 && instance.is_idle()
                 && is_of(instance)
                 && of.is_none_or(|of| self.identity_of_instance(instance) == Some(of))
@@ -103,15 +103,16 @@ impl Gateway<'_> {
         while self.upstreams.starting() < max.saturating_mul(2) {
             let Some(id) = self.next_queued(max) else { break };
             let Some(instance) = self.upstreams.instances.get_mut(&id) else { break };
-            instance.phase = Phase::Starting;
+            instance.phase = InstancePhase::Starting;
             instance.start_by = self.now.at + instance.server.start_timeout;
             instance.slow_at = self.now.at + SLOW;
             self.timers.arm(&mut instance.timer, Timer::Upstream(id), instance.start_by);
             let client = match &instance.key {
-                Key::Client(conn) => Some(*conn),
-                Key::Owner(_) | Key::Call => None,
+                InstanceKey::Client(conn) => Some(*conn),
+                InstanceKey::Owner(_) | InstanceKey::Call => None,
             };
-            let (server, is_for_calls) = (Arc::clone(&instance.server), instance.key == Key::Call);
+            let (server, is_for_calls) =
+                (Arc::clone(&instance.server), instance.key == InstanceKey::Call);
             let served = self.upstreams.instances.get(&id);
             let served = served.and_then(|instance| self.identity_of_instance(instance)).cloned();
             self.upstreams.last_started.clone_from(&served);
@@ -131,7 +132,7 @@ impl Gateway<'_> {
     fn next_queued(&self, max: usize) -> Option<InstanceId> {
         let last = self.upstreams.last_started.as_ref();
         let all = self.upstreams.instances.iter();
-        let queued = all.filter(|(_, instance)| instance.phase == Phase::Queued);
+        let queued = all.filter(|(_, instance)| instance.phase == InstancePhase::Queued);
         let turns = queued.map(|(id, instance)| {
             let identity = self.identity_of_instance(instance);
             (identity <= last, identity, *id)
@@ -147,7 +148,7 @@ impl Gateway<'_> {
 
     /// Arms the timer for the next start that takes long, if an instance waits for it.
     fn arm_slow_start(&mut self) {
-        let waits = |instance: &Instance| instance.phase == Phase::Queued;
+        let waits = |instance: &Instance| instance.phase == InstancePhase::Queued;
         let is_awaited = self.upstreams.instances.values().any(waits);
         let slow = self.upstreams.all_starting().map(|instance| instance.slow_at);
         match slow.filter(|at| is_awaited && *at > self.now.at).min() {

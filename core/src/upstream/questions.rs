@@ -13,11 +13,11 @@ use serde_json::value::RawValue;
 
 use crate::client::session::permitted;
 use crate::collections::timer_queue::Timer;
-use crate::connection::{ConnectionEnd, Phase};
+use crate::connection::{ConnectionEnd, SessionPhase};
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId, RequestId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Reply, Settled, Work};
+use crate::outbox::requests::{Reply, RequestWork, Settled};
 use crate::outgoing::call::{
     self, Answer, AnswerTimeout, CallFor, Caller, OutgoingRequest, Refusal,
 };
@@ -31,7 +31,7 @@ use crate::upstream::question::{AskedOf, ServerQuestion};
 use crate::upstream::rewrite::{
     error_of, failed_result, member, members, params_for_other_hop, text_member,
 };
-use crate::upstream::table::Key;
+use crate::upstream::table::InstanceKey;
 use crate::upstream::tasked::TASK;
 
 /// Number of the question whether a tool may run; others are numbered from 1.
@@ -135,8 +135,8 @@ impl Gateway<'_> {
         let mut calls = instance.calls.iter().filter(|job| !is_list(job));
         match (calls.next(), calls.next(), &instance.key) {
             (Some(only), None, _) => AskedClient::Job(*only),
-            (_, _, Key::Client(client)) => AskedClient::Client(*client),
-            (_, _, Key::Owner(_) | Key::Call) => AskedClient::Unknown,
+            (_, _, InstanceKey::Client(client)) => AskedClient::Client(*client),
+            (_, _, InstanceKey::Owner(_) | InstanceKey::Call) => AskedClient::Unknown,
         }
     }
 
@@ -164,7 +164,7 @@ impl Gateway<'_> {
             return refuse_question(self.outbox, reply, Refusal::NoJob);
         };
         let Some(connection) = self.outbox.connection_mut(reply.conn) else { return };
-        connection.requests.open(reply, Work::Question(AskedOf::Job(job, ask)));
+        connection.requests.open(reply, RequestWork::Question(AskedOf::Job(job, ask)));
         self.effect(GatewayEffect::AskForJob { job, ask, request });
     }
 
@@ -203,7 +203,9 @@ impl Gateway<'_> {
             Some(connection) if connection.ending != ConnectionEnd::Open => {
                 Some(Refusal::NoConnection)
             }
-            Some(connection) if connection.phase == Phase::Fresh => Some(Refusal::NotInitialized),
+            Some(connection) if connection.phase == SessionPhase::Fresh => {
+                Some(Refusal::NotInitialized)
+            }
             Some(_) if self.outgoing.counts(client).0 >= limits.calls_max => Some(Refusal::TooMany),
             Some(_) if self.asking_of(client) >= limits.parked_max => Some(Refusal::TooMany),
             // The server has seen the declaration of the client itself.
@@ -223,7 +225,7 @@ impl Gateway<'_> {
         );
         self.upstreams.asked.insert((client, call), (reply.conn, reply.id.clone()));
         if let Some(connection) = self.outbox.connection_mut(reply.conn) {
-            connection.requests.open(reply, Work::Question(AskedOf::Client(client, call)));
+            connection.requests.open(reply, RequestWork::Question(AskedOf::Client(client, call)));
         }
     }
 
@@ -297,7 +299,7 @@ impl Gateway<'_> {
             Some((cancelled.work, cancellation.reason))
         });
         match cancelled {
-            Some((Work::Question(of), reason)) => {
+            Some((RequestWork::Question(of), reason)) => {
                 self.outbox.counters_mut().cancelled += 1;
                 self.withdraw_question(of, reason.as_deref());
             }
@@ -394,13 +396,13 @@ impl Gateway<'_> {
     pub(crate) fn declared_to(&self, id: InstanceId) -> String {
         let Some(instance) = self.upstreams.instances.get(&id) else { return "{}".into() };
         match &instance.key {
-            Key::Client(client) => {
+            InstanceKey::Client(client) => {
                 let is_shown = self.upstreams.shown_through(self.outbox, *client).is_some();
                 capabilities_of(self.outbox, *client, is_shown)
             }
-            Key::Owner(_) => "{}".into(),
+            InstanceKey::Owner(_) => "{}".into(),
             // It serves one call at a time, whose client may ask for more than another.
-            Key::Call => {
+            InstanceKey::Call => {
                 let able = |method: &str| {
                     let clients = self.outbox.connections().values();
                     { clients }.any(|client| client.peer.answers(method))
@@ -414,7 +416,7 @@ impl Gateway<'_> {
     pub(crate) fn on_roots_changed(&mut self, client: ConnId) {
         let own: alloc::vec::Vec<ConnId> = {
             let all = self.upstreams.instances.values();
-            let own = all.filter(|instance| instance.key == Key::Client(client));
+            let own = all.filter(|instance| instance.key == InstanceKey::Client(client));
             own.filter(|instance| instance.is_in_session()).filter_map(|of| of.conn).collect()
         };
         for conn in own {

@@ -28,8 +28,8 @@ pub(crate) struct ListBounds {
 
 /// The lists of an instance, by their position in [`LISTS`].
 #[derive(Debug, Default)]
-pub(crate) struct Reading {
-    states: [State; LISTS.len()],
+pub(crate) struct ListReading {
+    states: [ReadingState; LISTS.len()],
     /// Whether one list is asked for after the other, since an unreadable answer could belong to
     /// several.
     one_at_a_time: bool,
@@ -43,7 +43,7 @@ pub(crate) struct Reading {
 
 /// How far one list is.
 #[derive(Debug, Default)]
-enum State {
+enum ReadingState {
     /// It is not being read.
     #[default]
     Idle,
@@ -96,16 +96,18 @@ pub(crate) enum PageStep {
     Ended(ListRead),
 }
 
-impl Reading {
+impl ListReading {
     /// Wants lists to be read by a deadline. One that is being read is read again after it; the
     /// answer to a late one is not waited for any more.
     pub(crate) fn want(&mut self, at: usize, deadline: Instant) {
         match &mut self.states[at] {
-            State::Open(pages) => pages.has_changed = true,
-            State::Queued(_) => {}
-            state @ State::Idle => *state = State::Queued(deadline),
-            state @ State::Late(_) => {
-                if let State::Late(pages) = core::mem::replace(state, State::Queued(deadline)) {
+            ReadingState::Open(pages) => pages.has_changed = true,
+            ReadingState::Queued(_) => {}
+            state @ ReadingState::Idle => *state = ReadingState::Queued(deadline),
+            state @ ReadingState::Late(_) => {
+                if let ReadingState::Late(pages) =
+                    core::mem::replace(state, ReadingState::Queued(deadline))
+                {
                     self.given_up.push(pages.call);
                 }
             }
@@ -120,19 +122,21 @@ impl Reading {
 
     /// The next list that is to be asked for now, and its deadline.
     pub(crate) fn next(&self) -> Option<(usize, Instant)> {
-        if self.one_at_a_time && self.states.iter().any(|state| matches!(state, State::Open(_))) {
+        if self.one_at_a_time
+            && self.states.iter().any(|state| matches!(state, ReadingState::Open(_)))
+        {
             return None;
         }
         self.states.iter().enumerate().find_map(|(at, state)| match state {
-            State::Queued(deadline) => Some((at, *deadline)),
-            State::Idle | State::Open(_) | State::Late(_) => None,
+            ReadingState::Queued(deadline) => Some((at, *deadline)),
+            ReadingState::Idle | ReadingState::Open(_) | ReadingState::Late(_) => None,
         })
     }
 
     /// The first page of a queued list was asked for.
     pub(crate) fn open(&mut self, at: usize, call: CallId) {
-        if let State::Queued(deadline) = self.states[at] {
-            self.states[at] = State::Open(Box::new(Pages {
+        if let ReadingState::Queued(deadline) = self.states[at] {
+            self.states[at] = ReadingState::Open(Box::new(Pages {
                 call,
                 deadline,
                 count: 1,
@@ -147,7 +151,7 @@ impl Reading {
 
     /// A further page of a list was asked for.
     pub(crate) fn next_page(&mut self, at: usize, call: CallId) {
-        if let State::Open(pages) | State::Late(pages) = &mut self.states[at] {
+        if let ReadingState::Open(pages) | ReadingState::Late(pages) = &mut self.states[at] {
             (pages.call, pages.count) = (call, pages.count + 1);
         }
     }
@@ -160,8 +164,8 @@ impl Reading {
         page: Option<&str>,
         bounds: ListBounds,
     ) -> PageStep {
-        let is_late = matches!(self.states[at], State::Late(_));
-        let (State::Open(pages) | State::Late(pages)) = &mut self.states[at] else {
+        let is_late = matches!(self.states[at], ReadingState::Late(_));
+        let (ReadingState::Open(pages) | ReadingState::Late(pages)) = &mut self.states[at] else {
             return PageStep::Unasked;
         };
         if pages.call != call {
@@ -173,7 +177,7 @@ impl Reading {
         let read = core::mem::take(&mut pages.read);
         // A list that changes with every answer ends at its deadline.
         let (again, deadline) = (pages.has_changed && !is_late, pages.deadline);
-        self.states[at] = if again { State::Queued(deadline) } else { State::Idle };
+        self.states[at] = if again { ReadingState::Queued(deadline) } else { ReadingState::Idle };
         if again { PageStep::Again } else { PageStep::Ended(read) }
     }
 
@@ -186,9 +190,9 @@ impl Reading {
         }
         self.one_at_a_time = true;
         for at in open {
-            if let State::Open(pages) = &self.states[at] {
+            if let ReadingState::Open(pages) = &self.states[at] {
                 self.given_up.push(pages.call);
-                self.states[at] = State::Queued(pages.deadline);
+                self.states[at] = ReadingState::Queued(pages.deadline);
             }
         }
         None
@@ -196,13 +200,14 @@ impl Reading {
 
     /// Ends the list that waits for the answer to a request, which cannot be read.
     pub(crate) fn end_call(&mut self, call: CallId, problem: &str) -> Option<(usize, ListRead)> {
-        let is_of = |state: &State| matches!(state, State::Open(pages) | State::Late(pages) if pages.call == call);
+        let is_of = |state: &ReadingState| matches!(state, ReadingState::Open(pages) | ReadingState::Late(pages) if pages.call == call);
         let at = self.states.iter().position(is_of)?;
         self.end_open(at, problem)
     }
 
     fn end_open(&mut self, at: usize, problem: &str) -> Option<(usize, ListRead)> {
-        let (State::Open(pages) | State::Late(pages)) = core::mem::take(&mut self.states[at])
+        let (ReadingState::Open(pages) | ReadingState::Late(pages)) =
+            core::mem::take(&mut self.states[at])
         else {
             return None;
         };
@@ -212,7 +217,7 @@ impl Reading {
 
     /// Lists whose answers are waited for.
     pub(crate) fn open_lists(&self) -> Vec<usize> {
-        let is_open = |at: &usize| matches!(self.states[*at], State::Open(_));
+        let is_open = |at: &usize| matches!(self.states[*at], ReadingState::Open(_));
         (0..LISTS.len()).filter(is_open).collect()
     }
 
@@ -221,7 +226,7 @@ impl Reading {
         let mut expired = Vec::new();
         for (at, state) in self.states.iter_mut().enumerate() {
             *state = match core::mem::take(state) {
-                State::Open(pages) if pages.deadline <= now => {
+                ReadingState::Open(pages) if pages.deadline <= now => {
                     let read = ListRead {
                         elements: pages.read.elements.clone(),
                         freshness: pages.read.freshness,
@@ -229,14 +234,17 @@ impl Reading {
                         ..ListRead::default()
                     };
                     expired.push((at, read));
-                    State::Late(pages)
+                    ReadingState::Late(pages)
                 }
-                State::Queued(deadline) if deadline <= now => {
+                ReadingState::Queued(deadline) if deadline <= now => {
                     let problem = Some("its turn did not come in time".into());
                     expired.push((at, ListRead { problem, ..ListRead::default() }));
-                    State::Idle
+                    ReadingState::Idle
                 }
-                other @ (State::Idle | State::Queued(_) | State::Open(_) | State::Late(_)) => other,
+                other @ (ReadingState::Idle
+                | ReadingState::Queued(_)
+                | ReadingState::Open(_)
+                | ReadingState::Late(_)) => other,
             };
         }
         expired
@@ -245,21 +253,21 @@ impl Reading {
     /// The earliest deadline.
     pub(crate) fn deadline(&self) -> Option<Instant> {
         let all = self.states.iter().filter_map(|state| match state {
-            State::Queued(deadline) => Some(*deadline),
-            State::Open(pages) => Some(pages.deadline),
-            State::Idle | State::Late(_) => None,
+            ReadingState::Queued(deadline) => Some(*deadline),
+            ReadingState::Open(pages) => Some(pages.deadline),
+            ReadingState::Idle | ReadingState::Late(_) => None,
         });
         all.min()
     }
 
     /// Whether a list is being read within its deadline.
     pub(crate) const fn is_reading(&self, at: usize) -> bool {
-        matches!(self.states[at], State::Queued(_) | State::Open(_))
+        matches!(self.states[at], ReadingState::Queued(_) | ReadingState::Open(_))
     }
 
     /// Whether the answer of a list is awaited after its deadline.
     pub(crate) const fn is_late(&self, at: usize) -> bool {
-        matches!(self.states[at], State::Late(_))
+        matches!(self.states[at], ReadingState::Late(_))
     }
 
     /// Whether any list is being read within its deadline.
@@ -335,8 +343,8 @@ mod tests {
         Instant::ZERO + core::time::Duration::from_millis(millis)
     }
 
-    fn opened(list: usize) -> Reading {
-        let mut reading = Reading::default();
+    fn opened(list: usize) -> ListReading {
+        let mut reading = ListReading::default();
         reading.want(list, at(10));
         assert_eq!(reading.next(), Some((list, at(10))));
         reading.open(list, CallId::new(1));

@@ -12,10 +12,10 @@ use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CheckId, ConnId, InstanceId, JobId};
 use crate::jobs::job::{Job, JobState};
-use crate::jobs::messages::Report;
+use crate::jobs::messages::ProgressReport;
 use crate::json::meta::{CLIENT_INFO, write_with_meta};
 use crate::json::raw::{Json, Raw};
-use crate::outgoing::call::{AskTask, Call, CallFor, OutgoingRequest};
+use crate::outgoing::call::{AskTask, CallFor, OutgoingCall, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::reason::StopReason;
@@ -23,7 +23,7 @@ use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
 use crate::time::Instant;
-use crate::upstream::check::{Check, CheckEffect, CheckInput, Surroundings};
+use crate::upstream::check::{CancelCheck, CheckEffect, CheckInput, Surroundings};
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::inputs::asks_for_input;
@@ -38,7 +38,7 @@ use crate::upstream::rewrite::{
 };
 use crate::upstream::route::Route;
 use crate::upstream::server_task::{is_handle, with_tasks};
-use crate::upstream::table::{Key, Phase, RelayedJob, SentRequest};
+use crate::upstream::table::{InstanceKey, InstancePhase, RelayedJob, SentRequest};
 use crate::upstream::targets::with_shown_uri;
 
 impl Gateway<'_> {
@@ -116,7 +116,7 @@ impl Gateway<'_> {
         let instance = self.upstreams.instances.get_mut(&id)?;
         let conn = instance.conn?;
         // UPS-06: a call that is sent again, with inputs, does not put off the end of the draining.
-        if instance.phase == Phase::Ready {
+        if instance.phase == InstancePhase::Ready {
             self.timers.disarm(&mut instance.timer, Timer::Upstream(id));
         }
         let others: Vec<JobId> = instance.calls.iter().copied().collect();
@@ -150,7 +150,7 @@ impl Gateway<'_> {
         let params = if task.is_some() { with_member(&params, "task", "{}") } else { params };
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task };
-        let call = Call::new(CallFor::Relayed(job), &request, (None, false), None);
+        let call = OutgoingCall::new(CallFor::Relayed(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, call);
         let Some(connection) = self.outbox.connection_mut(conn) else { return };
         let is_modern = connection.dialect == &MCP_2026_07_28;
@@ -299,7 +299,8 @@ impl Gateway<'_> {
         let number = |name| member(params.get(), name).and_then(|text| text.parse::<f64>().ok());
         let Some(progress) = number("progress") else { return };
         let message = text_member(params.get(), "message");
-        let report = Report { progress, total: number("total"), message: message.as_deref() };
+        let report =
+            ProgressReport { progress, total: number("total"), message: message.as_deref() };
         self.jobs.on_progress(self.timers, (self.outbox, self.tasks), id, report);
     }
 
@@ -369,7 +370,7 @@ impl Gateway<'_> {
         let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
         instance.calls.remove(&job);
         instance.waiting.retain(|waiting| *waiting != job);
-        if instance.key == Key::Call && was_sent && instance.phase == Phase::Ready {
+        if instance.key == InstanceKey::Call && was_sent && instance.phase == InstancePhase::Ready {
             let server = Arc::clone(&instance.server);
             self.end_instance(id, "its call is over");
             return self.keep_warm(&server);
@@ -379,7 +380,7 @@ impl Gateway<'_> {
         self.end_if_drained(id);
         self.rest_if_idle(id);
         let instance = self.upstreams.instances.get(&id);
-        if instance.is_some_and(|of| of.phase == Phase::Ready && of.is_idle()) {
+        if instance.is_some_and(|of| of.phase == InstancePhase::Ready && of.is_idle()) {
             // A job that waits for a place gets that of an instance that works on nothing.
             self.assign_waiting(&name);
         }
@@ -401,7 +402,8 @@ impl Gateway<'_> {
             return self.end_relayed(id, Outcome::Stopped);
         };
         let Some(instance) = self.upstreams.instances.get(&to) else { return };
-        let (server, ends) = (Arc::clone(&instance.server), instance.phase == Phase::Ending);
+        let (server, ends) =
+            (Arc::clone(&instance.server), instance.phase == InstancePhase::Ending);
         let Some(conn) = instance.conn else { return };
         let queue = self.outbox.connection_mut(conn).map(|connection| &mut connection.send_queue);
         if queue.is_some_and(|queue| queue.remove(sent.frame)) {
@@ -420,8 +422,8 @@ impl Gateway<'_> {
         }
         let now = self.now.at;
         let (check, wait) = match server.is_remote {
-            true => Check::remote(now, server.cancel_grace, self.on_ignored_by_remote(to)),
-            false => Check::new(now, server.cancel_grace, server.on_ignored_cancel),
+            true => CancelCheck::remote(now, server.cancel_grace, self.on_ignored_by_remote(to)),
+            false => CancelCheck::new(now, server.cancel_grace, server.on_ignored_cancel),
         };
         let number = self.upstreams.number_check(id);
         if let Some(relayed) = self.upstreams.jobs.get_mut(&id) {

@@ -8,14 +8,14 @@ use crate::collections::timer_queue::Timer;
 use crate::event::Outcome;
 use crate::ids::{CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Raw;
-use crate::outgoing::call::{Call, CallFor};
+use crate::outgoing::call::{CallFor, OutgoingCall};
 use crate::rpc::error::{ErrorObject, code};
 use crate::upstream::check::CheckInput;
 use crate::upstream::gateway::Gateway;
 use crate::upstream::interface::{RemoteNews, UpstreamAction};
 use crate::upstream::rewrite::{member, quoted, text_member};
 use crate::upstream::server::OnIgnoredCancel;
-use crate::upstream::table::Key;
+use crate::upstream::table::InstanceKey;
 
 impl Gateway<'_> {
     /// Whether an instance is one of a server by URL.
@@ -45,8 +45,8 @@ impl Gateway<'_> {
     /// the identity use is not ended for one call.
     pub(crate) fn on_ignored_by_remote(&self, id: InstanceId) -> OnIgnoredCancel {
         match self.upstreams.instances.get(&id).map(|instance| (&instance.key, &instance.server)) {
-            Some((Key::Client(_) | Key::Call, server)) => server.on_ignored_cancel,
-            Some((Key::Owner(_), _)) | None => OnIgnoredCancel::Leave,
+            Some((InstanceKey::Client(_) | InstanceKey::Call, server)) => server.on_ignored_cancel,
+            Some((InstanceKey::Owner(_), _)) | None => OnIgnoredCancel::Leave,
         }
     }
 
@@ -93,7 +93,7 @@ impl Gateway<'_> {
         let conn = self.upstreams.instances.get(&id).and_then(|instance| instance.conn);
         let Some(conn) = conn else { return };
         let why = self.outbox.clean(why);
-        match self.outgoing.call(conn, call).map(Call::receiver) {
+        match self.outgoing.call(conn, call).map(OutgoingCall::receiver) {
             Some(CallFor::Relayed(job)) => self.lose_relayed(id, job, is_unbegun, &why),
             // The cancel of a task is not answered by its loss.
             Some(CallFor::RelayedCancel(_)) => _ = self.outgoing.take(conn, call),

@@ -24,10 +24,10 @@ const HOP_KEYS: [&str; 5] = [
 ];
 
 /// One member of an object: the key as it is written between its quotes, and its value.
-pub(crate) type Member<'a> = (&'a str, &'a str);
+pub(crate) type TextMember<'a> = (&'a str, &'a str);
 
 /// The members of an object, in order; none for a text that is no object.
-pub(crate) fn members(object: &str) -> Vec<Member<'_>> {
+pub(crate) fn members(object: &str) -> Vec<TextMember<'_>> {
     let mut all = Vec::new();
     scan::object(object.as_bytes(), scan::DEPTH_MAX, |name, value| {
         all.push((core::str::from_utf8(name).ok()?, object.get(value)?));
@@ -41,7 +41,7 @@ fn known<'n>(key: &str, names: &[&'n str]) -> Option<&'n str> {
     scan::named(key.as_bytes(), |key| names.iter().copied().find(|name| name.as_bytes() == key))
 }
 
-fn push(out: &mut String, (key, value): Member<'_>) {
+fn push(out: &mut String, (key, value): TextMember<'_>) {
     out.push_str(if out.ends_with('{') { "\"" } else { ",\"" });
     out.push_str(key);
     out.push_str("\":");

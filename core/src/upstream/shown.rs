@@ -15,7 +15,7 @@ use crate::server::stateless;
 use crate::tool::TaskSupport;
 use crate::upstream::list::{APPS_EXTENSION, SKILLS_EXTENSION, TOOLS};
 use crate::upstream::manifest::Freshness;
-use crate::upstream::rewrite::{Member, member, members, with_member, without};
+use crate::upstream::rewrite::{TextMember, member, members, with_member, without};
 use crate::upstream::server::Share;
 use crate::upstream::server_task::EXTENSION;
 use crate::upstream::table::Upstreams;
@@ -32,7 +32,7 @@ const OWN_MEMBERS: [&str; 7] = [
 ];
 
 /// Identity of a transparent server, as JSON text.
-pub(crate) struct Shown {
+pub(crate) struct ShownIdentity {
     /// Its capabilities but for tasks.
     capabilities: String,
     /// Whether one of its tools runs as a task.
@@ -45,7 +45,7 @@ pub(crate) struct Shown {
     pub(crate) freshness: Option<String>,
 }
 
-impl Shown {
+impl ShownIdentity {
     /// The capabilities, with one of ours if its tools run as tasks.
     pub(crate) fn capabilities_with(&self, ours: Option<(&str, &str)>) -> String {
         match ours.filter(|_| self.has_tasks) {
@@ -135,7 +135,7 @@ impl Upstreams {
     fn offered_extensions(&self, outbox: &Outbox, conn: ConnId) -> String {
         let declared = outbox.connection(conn).and_then(|it| it.aside.declared.as_deref());
         let wanted = declared.and_then(|said| member(said, "extensions")).unwrap_or("{}");
-        let wanted: Vec<Member<'_>> = members(wanted);
+        let wanted: Vec<TextMember<'_>> = members(wanted);
         let mut all = String::from("{}");
         let mut offer = |key: &str, value: &str| {
             let is_new = !members(&all).iter().any(|(known, _)| *known == key);
@@ -159,7 +159,7 @@ impl Upstreams {
     }
 
     /// Members of `initialize` and `server/discover` that a transparent server decides.
-    pub(crate) fn shown_identity(&self, outbox: &Outbox, conn: ConnId) -> Option<Shown> {
+    pub(crate) fn shown_identity(&self, outbox: &Outbox, conn: ConnId) -> Option<ShownIdentity> {
         let server = self.shown_through(outbox, conn)?;
         let manifest = server.manifest.as_ref()?;
         let has_tasks = match server.known[TOOLS] {
@@ -170,7 +170,7 @@ impl Upstreams {
                 |support| support != TaskSupport::Forbidden,
             ),
         };
-        Some(Shown::of(&manifest.identity, server.server.share, has_tasks))
+        Some(ShownIdentity::of(&manifest.identity, server.server.share, has_tasks))
     }
 
     /// Name and version of a transparent server, as JSON text.
@@ -220,7 +220,7 @@ mod tests {
         let identity = alloc::format!(
             r#"{{"supportedVersions":["2026-07-28"],"capabilities":{{"x":1,"tasks":{{}},"extensions":{{{tasks},"v/e":{{"a":[]}}}}}},"ttlMs":5,"cacheScope":"public","instructions":"i","vendor":[1.0],"_meta":{{"{SERVER_INFO}":{{"name":"s"}},"k":2}},"resultType":"complete"}}"#
         );
-        let shown = Shown::of(&identity, Share::Connection, true);
+        let shown = ShownIdentity::of(&identity, Share::Connection, true);
         assert_eq!(shown.capabilities, r#"{"x":1,"extensions":{"v/e":{"a":[]}}}"#);
         assert_eq!(shown.others, r#","instructions":"i","vendor":[1.0],"_meta":{"k":2}"#);
         assert_eq!(shown.info.as_deref(), Some(r#"{"name":"s"}"#));

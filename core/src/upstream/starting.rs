@@ -2,7 +2,7 @@
 
 use crate::ids::ConnId;
 use crate::outbox::Outbox;
-use crate::outbox::requests::Work;
+use crate::outbox::requests::RequestWork;
 use crate::upstream::table::Upstreams;
 
 impl Upstreams {
@@ -14,18 +14,18 @@ impl Upstreams {
         }
         let Some(connection) = outbox.connection(conn) else { return false };
         connection.requests.iter().any(|(_, _, work)| match work {
-            Work::Upstream(_) => true,
-            Work::Job(job) => {
+            RequestWork::Upstream(_) => true,
+            RequestWork::Job(job) => {
                 let relayed = self.jobs.get(job);
                 let instance = relayed.and_then(|relayed| relayed.instance);
                 let instance = instance.and_then(|id| self.instances.get(&id));
                 instance.is_some_and(|instance| instance.is_starting())
             }
-            Work::Task(..)
-            | Work::Listen(_)
-            | Work::Survey(_)
-            | Work::Question(_)
-            | Work::Lookup(_) => false,
+            RequestWork::Task(..)
+            | RequestWork::Listen(_)
+            | RequestWork::Survey(_)
+            | RequestWork::Question(_)
+            | RequestWork::Lookup(_) => false,
         })
     }
 }

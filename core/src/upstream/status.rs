@@ -11,12 +11,12 @@ use crate::policy::access::Item;
 use crate::server::cancel::may_see;
 use crate::stats::ServerStats;
 use crate::upstream::server::Share;
-use crate::upstream::table::{Instance, Key, Phase, Server, Upstreams};
+use crate::upstream::table::{Instance, InstanceKey, InstancePhase, KnownServer, Upstreams};
 
 /// Instances that one status lists at most.
 const LISTED_MAX: usize = 1000;
 
-impl Phase {
+impl InstancePhase {
     /// Word of a view.
     const fn as_str(self) -> &'static str {
         match self {
@@ -49,11 +49,11 @@ fn may_see_instance(outbox: &Outbox, jobs: &Jobs, viewer: ConnId, instance: &Ins
     let own = outbox.identity(viewer).filter(|own| **own != Identity::Anonymous);
     let is_own = |job: &JobId| jobs.get(*job).is_some_and(|job| may_see(outbox, viewer, job));
     match &instance.key {
-        Key::Client(conn) if *conn == viewer => true,
-        Key::Client(conn) => own.is_some() && outbox.identity(*conn) == own,
-        Key::Owner(owner) => own == Some(owner),
+        InstanceKey::Client(conn) if *conn == viewer => true,
+        InstanceKey::Client(conn) => own.is_some() && outbox.identity(*conn) == own,
+        InstanceKey::Owner(owner) => own == Some(owner),
         // An instance without a call is shown to operators alone.
-        Key::Call => instance.calls.iter().any(is_own),
+        InstanceKey::Call => instance.calls.iter().any(is_own),
     }
 }
 
@@ -106,7 +106,7 @@ impl Upstreams {
         // TSK-39: nothing of other identities is shown.
         let of = Some(&identity).filter(|_| !outbox.is_operator(viewer));
         let caller = outbox.caller(viewer);
-        let seen = |it: &&Server| of.is_none() || caller.sees(Item::Server(&it.server));
+        let seen = |it: &&KnownServer| of.is_none() || caller.sees(Item::Server(&it.server));
         json.raw(",\"servers\":[");
         for (position, server) in self.servers.iter().filter(seen).enumerate() {
             json.raw(if position == 0 { "" } else { "," });
@@ -120,12 +120,12 @@ impl Upstreams {
         &self,
         json: &mut Writer<'_>,
         outbox: &Outbox,
-        state: &Server,
+        state: &KnownServer,
         instances: &[InstanceId],
         of: Option<&Identity>,
     ) {
         let server = &state.server;
-        let states: Vec<&Server> = self.states(&server.name, of).collect();
+        let states: Vec<&KnownServer> = self.states(&server.name, of).collect();
         let own = instances.iter().filter_map(|id| Some((*id, self.instances.get(id)?)));
         // Draining instances of an entry that has changed are of its name, too.
         let own: Vec<_> = own.filter(|(_, it)| it.server.name == server.name).collect();
@@ -157,7 +157,7 @@ impl Upstreams {
 }
 
 /// The word for a server with these instances, in these states.
-fn word_of(instances: &[(InstanceId, &Instance)], states: &[&Server]) -> &'static str {
+fn word_of(instances: &[(InstanceId, &Instance)], states: &[&KnownServer]) -> &'static str {
     let has = |phase: &str| instances.iter().any(|(_, it)| it.phase.as_str() == phase);
     if has("ready") {
         "ready"
@@ -174,7 +174,7 @@ fn word_of(instances: &[(InstanceId, &Instance)], states: &[&Server]) -> &'stati
 
 /// Texts for operators alone: they can tell of the requests of others, and name tools of servers
 /// that others may not use.
-fn write_problems(json: &mut Writer<'_>, state: &Server, states: &[&Server]) {
+fn write_problems(json: &mut Writer<'_>, state: &KnownServer, states: &[&KnownServer]) {
     let failure = states.iter().find_map(|state| state.failure.as_deref());
     if let Some(error) = failure.or(state.counts.last_error.as_deref()) {
         json.raw(",").member("lastError", error);
@@ -189,7 +189,7 @@ fn write_problems(json: &mut Writer<'_>, state: &Server, states: &[&Server]) {
     }
 }
 
-fn write_counts(json: &mut Writer<'_>, state: &Server) {
+fn write_counts(json: &mut Writer<'_>, state: &KnownServer) {
     let counts = &state.counts;
     for (name, count) in [
         ("starts", counts.starts),
@@ -208,16 +208,16 @@ fn write_instance(json: &mut Writer<'_>, outbox: &Outbox, id: InstanceId, instan
     json.raw("{\"instance\":").display(id.get());
     json.raw(",").member("state", instance.phase.as_str());
     match &instance.key {
-        Key::Client(conn) => {
+        InstanceKey::Client(conn) => {
             json.raw(",\"connection\":\"").display(conn).raw("\"");
             if let Some(identity) = outbox.identity(*conn) {
                 json.raw(",").member("identity", &alloc::format!("{identity}"));
             }
         }
-        Key::Owner(owner) => {
+        InstanceKey::Owner(owner) => {
             json.raw(",").member("identity", &alloc::format!("{owner}"));
         }
-        Key::Call => {}
+        InstanceKey::Call => {}
     }
     if let Some(why) = &instance.why {
         json.raw(",").member("why", why);

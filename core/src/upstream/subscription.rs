@@ -65,7 +65,7 @@ struct OpenStream {
 
 /// The next step towards the wanted topics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum ListenStep {
     /// Nothing: they are listened to, or an acknowledgement is awaited.
     None,
     /// Open a subscription.
@@ -77,17 +77,17 @@ pub(crate) enum Step {
 }
 
 impl Subscription {
-    pub(crate) fn step(&mut self, wanted: &Topics) -> Step {
+    pub(crate) fn step(&mut self, wanted: &Topics) -> ListenStep {
         match &self.newest {
-            _ if self.is_refused => Step::Refused,
-            Some(open) if open.granted.is_none() || open.topics == *wanted => Step::None,
+            _ if self.is_refused => ListenStep::Refused,
+            Some(open) if open.granted.is_none() || open.topics == *wanted => ListenStep::None,
             Some(open) if wanted.is_empty() => {
                 let call = open.call;
                 self.newest = None;
-                Step::Cancel(call)
+                ListenStep::Cancel(call)
             }
-            None if wanted.is_empty() => Step::None,
-            Some(_) | None => Step::Open,
+            None if wanted.is_empty() => ListenStep::None,
+            Some(_) | None => ListenStep::Open,
         }
     }
 
@@ -155,23 +155,23 @@ mod tests {
     #[test]
     fn other_topics_replace_a_subscription_after_their_acknowledgement() {
         let mut subscription = Subscription::default();
-        assert_eq!(subscription.step(&topics(&[])), Step::None);
-        assert_eq!(subscription.step(&topics(&["a"])), Step::Open);
+        assert_eq!(subscription.step(&topics(&[])), ListenStep::None);
+        assert_eq!(subscription.step(&topics(&["a"])), ListenStep::Open);
         subscription.open(call(1), topics(&["a"]), at(0));
-        assert_eq!(subscription.step(&topics(&["a", "b"])), Step::None, "it is awaited");
+        assert_eq!(subscription.step(&topics(&["a", "b"])), ListenStep::None, "it is awaited");
         assert_eq!(subscription.has_granted("a"), None);
         assert_eq!(subscription.acknowledge(call(1), topics(&["a", "x"]).uris), Some(None));
         assert_eq!(subscription.has_granted("a"), Some(true));
         let granted = subscription.newest.as_ref().and_then(|open| open.granted.as_ref());
         assert_eq!(granted, Some(&topics(&["a"]).uris), "only wanted resources are kept");
-        assert_eq!(subscription.step(&topics(&["a", "b"])), Step::Open);
+        assert_eq!(subscription.step(&topics(&["a", "b"])), ListenStep::Open);
         subscription.open(call(2), topics(&["a", "b"]), at(0));
         assert_eq!(subscription.acknowledge(call(1), BTreeSet::new()), None);
         assert!(!subscription.end(call(3), at(0)) && subscription.has(call(1)));
         assert_eq!(subscription.acknowledge(call(2), topics(&["a"]).uris), Some(Some(call(1))));
         assert_eq!(subscription.has_granted("b"), Some(false));
-        assert_eq!(subscription.step(&topics(&[])), Step::Cancel(call(2)));
-        assert_eq!(subscription.step(&topics(&[])), Step::None);
+        assert_eq!(subscription.step(&topics(&[])), ListenStep::Cancel(call(2)));
+        assert_eq!(subscription.step(&topics(&[])), ListenStep::None);
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
                 subscription.acknowledge(call(1), topics(&["a"]).uris);
             }
             assert!(subscription.end(call(1), at(ended)));
-            let step = if refused { Step::Refused } else { Step::Open };
+            let step = if refused { ListenStep::Refused } else { ListenStep::Open };
             assert_eq!(subscription.step(&topics(&["a"])), step, "{acknowledged} {ended}");
         }
     }

@@ -18,7 +18,7 @@ use crate::time::Instant;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::approval::{Pins, ServerPins};
 use crate::upstream::audience::ListAudience;
-use crate::upstream::check::Check;
+use crate::upstream::check::CancelCheck;
 use crate::upstream::early_messages::EarlyMessages;
 use crate::upstream::effect::GatewayEffect;
 use crate::upstream::interface::{Proof, UpstreamReceipt};
@@ -26,7 +26,7 @@ use crate::upstream::list::{LISTS, TOOLS};
 use crate::upstream::manifest::Manifest;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::question::ServerQuestion;
-use crate::upstream::reading::Reading;
+use crate::upstream::reading::ListReading;
 use crate::upstream::server::{Pin, UpstreamServer};
 use crate::upstream::server_counts::ServerCounts;
 use crate::upstream::server_task::ServerTask;
@@ -38,9 +38,9 @@ use crate::upstream::warnings::Warnings;
 #[derive(Debug, Default)]
 pub(crate) struct Upstreams {
     /// Servers in the order of the settings, which is the order of lists.
-    pub(crate) servers: Vec<Server>,
+    pub(crate) servers: Vec<KnownServer>,
     /// Servers as their audiences know them, by name; `servers` has the state that is known to all.
-    pub(crate) personal: BTreeMap<Box<str>, BTreeMap<ListAudience, Server>>,
+    pub(crate) personal: BTreeMap<Box<str>, BTreeMap<ListAudience, KnownServer>>,
     /// Approved tools of servers, by name.
     pub(crate) pins: BTreeMap<Box<str>, ServerPins>,
     /// Number of the last difference from an approved tool.
@@ -58,7 +58,7 @@ pub(crate) struct Upstreams {
     /// elicitation.
     pub(crate) elicited: BTreeMap<InstanceId, VecDeque<(Box<str>, ConnId)>>,
     /// Requests of servers that want progress, by the number in their tokens.
-    pub(crate) progress: BTreeMap<u64, Progress>,
+    pub(crate) progress: BTreeMap<u64, RelayedProgress>,
     pub(crate) last_progress: u64,
     /// Notifications of clients to the connections of servers, until the requests of this turn are
     /// sent.
@@ -89,7 +89,7 @@ pub(crate) type ResourceKey = (Box<str>, Box<str>);
 
 /// A request of a server that wants progress.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct RelayedProgress {
     /// The connection of the server.
     pub(crate) conn: ConnId,
     pub(crate) request: RequestId,
@@ -116,7 +116,7 @@ impl Watcher {
 
 /// One server of the settings.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub(crate) struct KnownServer {
     pub(crate) server: Arc<UpstreamServer>,
     /// Its latest description and lists.
     pub(crate) manifest: Option<Manifest>,
@@ -157,7 +157,7 @@ pub(crate) struct Server {
 
 /// Requests that an instance serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Key {
+pub(crate) enum InstanceKey {
     /// Those of one connection.
     Client(ConnId),
     /// Those of one identity.
@@ -168,7 +168,7 @@ pub(crate) enum Key {
 
 /// How far an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum InstancePhase {
     /// Waits for its turn to start (UPS-09).
     Queued,
     /// The host starts it.
@@ -189,12 +189,12 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) server: Arc<UpstreamServer>,
-    pub(crate) key: Key,
+    pub(crate) key: InstanceKey,
     /// Era of the clients that it starts for.
     pub(crate) era: SpokenEra,
     /// The clients that its lists and its failures are for; `None` for all.
     pub(crate) audience: Option<ListAudience>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: InstancePhase,
     pub(crate) conn: Option<ConnId>,
     /// Jobs that were assigned and not sent.
     pub(crate) waiting: VecDeque<JobId>,
@@ -215,7 +215,7 @@ pub(crate) struct Instance {
     /// Whether another instance follows it at once: the handshake has another beginning.
     pub(crate) starts_again: bool,
     /// Its lists, while they are read.
-    pub(crate) reading: Reading,
+    pub(crate) reading: ListReading,
     /// Lists that it has said to have changed, and whose clients are told after they were read.
     pub(crate) said_changed: BTreeSet<Topic>,
     /// Its changes and updates, if it has no sessions.
@@ -240,7 +240,7 @@ pub(crate) struct RelayedJob {
     /// Params for the upstream; taken when they are sent.
     pub(crate) params: Option<Box<str>>,
     pub(crate) sent: Option<SentRequest>,
-    pub(crate) check: Option<(CheckId, Check)>,
+    pub(crate) check: Option<(CheckId, CancelCheck)>,
     pub(crate) timer: Option<Armed>,
     /// Its questions to its client that wait for an answer.
     pub(crate) questions: BTreeMap<AskId, ServerQuestion>,
@@ -282,13 +282,13 @@ pub(crate) struct SentRequest {
 }
 
 impl Instance {
-    pub(crate) fn new(server: Arc<UpstreamServer>, key: Key, era: SpokenEra) -> Self {
+    pub(crate) fn new(server: Arc<UpstreamServer>, key: InstanceKey, era: SpokenEra) -> Self {
         Self {
             server,
             key,
             era,
             audience: None,
-            phase: Phase::Queued,
+            phase: InstancePhase::Queued,
             conn: None,
             waiting: VecDeque::new(),
             calls: BTreeSet::new(),
@@ -299,7 +299,7 @@ impl Instance {
             discovered: None,
             refusal: None,
             starts_again: false,
-            reading: Reading::default(),
+            reading: ListReading::default(),
             said_changed: BTreeSet::new(),
             subscription: Subscription::default(),
             has_logging: false,
@@ -312,12 +312,18 @@ impl Instance {
 
     /// Whether it has not finished its handshake.
     pub(crate) const fn is_starting(&self) -> bool {
-        matches!(self.phase, Phase::Queued | Phase::Starting | Phase::Probing | Phase::Initializing)
+        matches!(
+            self.phase,
+            InstancePhase::Queued
+                | InstancePhase::Starting
+                | InstancePhase::Probing
+                | InstancePhase::Initializing
+        )
     }
 
     /// Whether new requests may be assigned to it.
     pub(crate) const fn is_open(&self) -> bool {
-        self.is_starting() || matches!(self.phase, Phase::Ready)
+        self.is_starting() || matches!(self.phase, InstancePhase::Ready)
     }
 
     /// Whether one more request may be sent now.
@@ -325,12 +331,12 @@ impl Instance {
         let max = self.server.max_calls.unwrap_or(usize::MAX);
         // UPS-19: a call waits for the list that it is compared with.
         let is_compared = self.server.pin != Pin::Refuse || !self.reading.is_reading(TOOLS);
-        self.phase == Phase::Ready && is_compared && self.calls.len() < max.max(1)
+        self.phase == InstancePhase::Ready && is_compared && self.calls.len() < max.max(1)
     }
 
     /// Whether it has finished a handshake and is not being ended.
     pub(crate) const fn is_in_session(&self) -> bool {
-        matches!(self.phase, Phase::Ready | Phase::Draining)
+        matches!(self.phase, InstancePhase::Ready | InstancePhase::Draining)
     }
 
     /// Whether it works on nothing.
@@ -345,11 +351,11 @@ impl Upstreams {
         self.servers.is_empty()
     }
 
-    pub(crate) fn server(&self, name: &str) -> Option<&Server> {
+    pub(crate) fn server(&self, name: &str) -> Option<&KnownServer> {
         self.servers.iter().find(|server| &*server.server.name == name)
     }
 
-    pub(crate) fn server_mut(&mut self, name: &str) -> Option<&mut Server> {
+    pub(crate) fn server_mut(&mut self, name: &str) -> Option<&mut KnownServer> {
         self.servers.iter_mut().find(|server| &*server.server.name == name)
     }
 
@@ -378,13 +384,13 @@ impl Upstreams {
     pub(crate) fn open_for<'a>(
         &'a self,
         server: &'a UpstreamServer,
-        key: &'a Key,
+        key: &'a InstanceKey,
     ) -> impl Iterator<Item = (InstanceId, &'a Instance)> {
         let serves = |instance: &&Instance| {
             instance.server.name == server.name
                 && instance.key == *key
                 && instance.is_open()
-                && (*key != Key::Call || instance.is_idle())
+                && (*key != InstanceKey::Call || instance.is_idle())
         };
         let all = self.instances.iter().map(|(id, instance)| (*id, instance));
         all.filter(move |(_, instance)| serves(instance))
@@ -398,7 +404,10 @@ impl Upstreams {
     /// Instances that the host is starting or that are in their handshake.
     pub(crate) fn all_starting(&self) -> impl Iterator<Item = &Instance> {
         let starts = |instance: &&Instance| {
-            matches!(instance.phase, Phase::Starting | Phase::Probing | Phase::Initializing)
+            matches!(
+                instance.phase,
+                InstancePhase::Starting | InstancePhase::Probing | InstancePhase::Initializing
+            )
         };
         self.instances.values().filter(starts)
     }
@@ -450,10 +459,10 @@ impl Upstreams {
         caller: &Caller<'_>,
         era: SpokenEra,
         is_in: &dyn Fn(Item<'_>) -> bool,
-    ) -> Option<(&'a Server, Arc<Tool>)> {
+    ) -> Option<(&'a KnownServer, Arc<Tool>)> {
         let is_plain = caller.scope.is_some_and(|scope| scope.only().is_some());
-        let seen = |server: &&Server| is_in(Item::Server(&server.server));
-        let whole = |server: &Server| match is_plain {
+        let seen = |server: &&KnownServer| is_in(Item::Server(&server.server));
+        let whole = |server: &KnownServer| match is_plain {
             true => Cow::Owned(alloc::format!("{}{name}", server.server.prefix)),
             false => Cow::Borrowed(name),
         };
@@ -470,7 +479,7 @@ impl Upstreams {
         // The server judges a name itself before it has listed its tools, and where it shows
         // through: a client gets the answer that it would get without this engine (UPS-10). Of
         // several prefixes the longest one says most.
-        let own = |server: &Server| {
+        let own = |server: &KnownServer| {
             let whole = whole(server);
             let short = whole.strip_prefix(&*server.server.prefix)?;
             let is_open = !server.known[TOOLS] || server.server.transparent || is_plain;

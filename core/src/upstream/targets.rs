@@ -14,7 +14,7 @@ use crate::upstream::list::{LISTS, RESOURCES, SKILLS, SKILLS_EXTENSION, TEMPLATE
 use crate::upstream::manifest::Manifest;
 use crate::upstream::rewrite::{elements, member, quoted, text_member, with_member};
 use crate::upstream::route::Route;
-use crate::upstream::table::{Server, Upstreams};
+use crate::upstream::table::{KnownServer, Upstreams};
 use crate::upstream::uri;
 
 /// Methods that reach one of several servers, beside `tools/call` and subscriptions.
@@ -27,8 +27,8 @@ pub(crate) const TARGETED: [&str; 5] = [
 ];
 
 /// The server of a request.
-pub(crate) struct Target<'a> {
-    pub(crate) server: &'a Server,
+pub(crate) struct RequestTarget<'a> {
+    pub(crate) server: &'a KnownServer,
     /// The URI that the server knows, where clients know another.
     pub(crate) own: Option<Box<str>>,
 }
@@ -41,9 +41,9 @@ impl Upstreams {
         method: &str,
         params: &str,
         conn: ConnId,
-    ) -> Option<Target<'_>> {
+    ) -> Option<RequestTarget<'_>> {
         let servers = || self.seen_servers(outbox, conn);
-        let plain = |server| Target { server, own: None };
+        let plain = |server| RequestTarget { server, own: None };
         if self.shown_through(outbox, conn).is_some() {
             return servers().next().map(plain);
         }
@@ -51,7 +51,8 @@ impl Upstreams {
         if let Some(target) = uri.as_deref().and_then(|uri| self.owner_of(outbox, uri, conn)) {
             return Some(target);
         }
-        let prompt = |server: &&Server| named.as_deref().is_some_and(|it| has_prompt(server, it));
+        let prompt =
+            |server: &&KnownServer| named.as_deref().is_some_and(|it| has_prompt(server, it));
         if let Some(server) = servers().find(prompt) {
             return Some(plain(server));
         }
@@ -67,7 +68,7 @@ impl Upstreams {
                 return all.next().filter(|_| all.next().is_none()).map(plain);
             }
         };
-        let is_able = |server: &&Server| {
+        let is_able = |server: &&KnownServer| {
             let said = server.manifest.as_ref().map(Manifest::capabilities);
             said.is_none_or(|said| declares(said, capability))
         };
@@ -76,29 +77,29 @@ impl Upstreams {
 
     /// The server that lists a URI, itself or as one of a template or a skill, or that a wrapped URI
     /// names.
-    fn owner_of(&self, outbox: &Outbox, shown: &str, conn: ConnId) -> Option<Target<'_>> {
+    fn owner_of(&self, outbox: &Outbox, shown: &str, conn: ConnId) -> Option<RequestTarget<'_>> {
         let servers = || self.seen_servers(outbox, conn);
-        let lists = |server: &&Server| {
+        let lists = |server: &&KnownServer| {
             server.manifest.as_ref().is_some_and(|of| uris_of(of).any(|uri| *uri == *shown))
         };
         if let Some(server) = servers().find(lists) {
-            return Some(Target { server, own: None });
+            return Some(RequestTarget { server, own: None });
         }
         if let Some((name, own)) = uri::unwrapped(shown) {
-            let is_its = |server: &&Server| {
+            let is_its = |server: &&KnownServer| {
                 *server.server.name == *name && (uri::is_ours(shown) || knows(server, &own))
             };
             if let Some(server) = servers().find(is_its) {
-                return Some(Target { server, own: Some(own.into()) });
+                return Some(RequestTarget { server, own: Some(own.into()) });
             }
         }
         // A template whose beginning matches says more than the order of the servers.
         let server = servers().find(|server| knows(server, shown))?;
-        Some(Target { server, own: None })
+        Some(RequestTarget { server, own: None })
     }
 }
 
-impl Target<'_> {
+impl RequestTarget<'_> {
     /// The request as the server gets it: its pseudo-tool, and its params with the server's own
     /// names.
     pub(crate) fn request(&self, is_plain: bool, method: &str, params: &str) -> (Tool, String) {
@@ -169,7 +170,7 @@ fn names(method: &str, params: &str) -> (Option<Box<str>>, Option<Box<str>>) {
     (named, uri)
 }
 
-fn has_prompt(server: &Server, name: &str) -> bool {
+fn has_prompt(server: &KnownServer, name: &str) -> bool {
     let Some(short) = name.strip_prefix(&*server.server.prefix) else { return false };
     let mut all = server.manifest.iter().flat_map(|manifest| &manifest.prompts);
     all.any(|prompt| text_member(prompt, "name").as_deref() == Some(short))
@@ -189,7 +190,7 @@ pub(crate) fn uris_of(manifest: &Manifest) -> impl Iterator<Item = Box<str>> {
 }
 
 /// Whether a server lists a URI, has a template that begins as the URI, or a skill with it.
-fn knows(server: &Server, uri: &str) -> bool {
+fn knows(server: &KnownServer, uri: &str) -> bool {
     let Some(manifest) = &server.manifest else { return false };
     let begins = |known: &str, at: char| {
         let fixed = known.split(at).next().unwrap_or_default();

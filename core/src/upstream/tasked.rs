@@ -8,7 +8,7 @@ use alloc::format;
 use crate::event::Outcome;
 use crate::ids::{AskId, CallId, ConnId, InstanceId, JobId};
 use crate::json::raw::Json;
-use crate::outgoing::call::{Answer, Call, CallFor, Caller, OutgoingRequest};
+use crate::outgoing::call::{Answer, CallFor, Caller, OutgoingCall, OutgoingRequest};
 use crate::rpc::error::{ErrorObject, code};
 use crate::tool::TaskSupport;
 use crate::upstream::check::CheckInput;
@@ -79,7 +79,7 @@ impl Gateway<'_> {
         let method: Box<str> = "tasks/cancel".into();
         let request =
             OutgoingRequest { key: None, method, params: None, answer_timeout: None, task: None };
-        let cancel = Call::new(CallFor::RelayedCancel(job), &request, (None, false), None);
+        let cancel = OutgoingCall::new(CallFor::RelayedCancel(job), &request, (None, false), None);
         let number = self.outgoing.insert(conn, cancel);
         self.outbox.send_urgent(conn, |json| {
             json.raw("{\"jsonrpc\":\"2.0\",\"id\":").display(number.get());

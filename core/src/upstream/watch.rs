@@ -10,13 +10,13 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::connection::Phase as SessionPhase;
+use crate::connection::SessionPhase;
 use crate::event::Outcome;
 use crate::identity::Identity;
 use crate::ids::{ConnId, InstanceId, JobId, RequestId};
 use crate::json::meta::write_with_meta;
 use crate::outbox::Outbox;
-use crate::outbox::requests::{Reply, Work};
+use crate::outbox::requests::{Reply, RequestWork};
 use crate::outbox::typed_result::SUBSCRIPTION_ID;
 use crate::policy::account::ChargedText;
 use crate::protocol::revision::{MCP_2026_07_28, Methods};
@@ -30,8 +30,8 @@ use crate::upstream::gateway::Gateway;
 use crate::upstream::lifecycle::Assigned;
 use crate::upstream::rewrite::{member, quoted, text_member, with_member, without};
 use crate::upstream::server::{Share, UpstreamServer};
-use crate::upstream::table::{Instance, Key, ResourceKey, Upstreams, Watcher};
-use crate::upstream::targets::Target;
+use crate::upstream::table::{Instance, InstanceKey, ResourceKey, Upstreams, Watcher};
+use crate::upstream::targets::RequestTarget;
 use crate::upstream::uri;
 
 pub(crate) const SUBSCRIBE: &str = "resources/subscribe";
@@ -134,7 +134,7 @@ impl Upstreams {
     }
 
     /// Instances of a server that serve these requests and are in a session.
-    fn instances_with(&self, server: &str, key: &Key) -> Vec<InstanceId> {
+    fn instances_with(&self, server: &str, key: &InstanceKey) -> Vec<InstanceId> {
         let all = self.instances.iter().filter(|(_, instance)| {
             &*instance.server.name == server
                 && instance.key == *key
@@ -218,7 +218,7 @@ impl Gateway<'_> {
             self.outbox.forget(reply);
             return None;
         };
-        let target = Target { server: of, own: (*own != *shown).then(|| own.clone()) };
+        let target = RequestTarget { server: of, own: (*own != *shown).then(|| own.clone()) };
         let tool = target.tool(method, &shown);
         let passed = with_member(params.map_or("{}", Params::get), "uri", &quoted(&own));
         Some((reply, tool, passed))
@@ -298,7 +298,7 @@ impl Gateway<'_> {
 
     /// A client is gone: resources that it alone has watched are not watched any more.
     pub(crate) fn forget_watches(&mut self, client: ConnId, identity: &Identity) {
-        let shared = Key::Owner(identity.clone());
+        let shared = InstanceKey::Owner(identity.clone());
         self.unwatch(&[shared], |watcher| watcher.conn == client);
     }
 
@@ -306,7 +306,7 @@ impl Gateway<'_> {
     pub(crate) fn forget_listened(&mut self, client: ConnId, request: &RequestId) {
         // With its connection everything that it watches ends.
         let Some(identity) = self.outbox.identity(client).cloned() else { return };
-        let keys = [Key::Owner(identity), Key::Client(client)];
+        let keys = [InstanceKey::Owner(identity), InstanceKey::Client(client)];
         self.unwatch(&keys, |watcher| {
             watcher.conn == client && watcher.listen.as_ref() == Some(request)
         });
@@ -314,7 +314,7 @@ impl Gateway<'_> {
 
     /// Forgets watchers; the instances with these keys are told of resources without any other
     /// watcher.
-    fn unwatch(&mut self, keys: &[Key], is_gone: impl Fn(&Watcher) -> bool) {
+    fn unwatch(&mut self, keys: &[InstanceKey], is_gone: impl Fn(&Watcher) -> bool) {
         let all = self.upstreams.watched.iter();
         let gone: Vec<(ResourceKey, Watcher)> = { all }
             .flat_map(|(key, watchers)| {
@@ -350,7 +350,7 @@ impl Gateway<'_> {
     }
 
     /// An instance has ended or takes nothing new: another one takes over its subscriptions.
-    pub(crate) fn succeed_watched(&mut self, server: &Arc<UpstreamServer>, key: &Key) {
+    pub(crate) fn succeed_watched(&mut self, server: &Arc<UpstreamServer>, key: &InstanceKey) {
         if self.drains || self.upstreams.open_for(server, key).next().is_some() {
             return;
         }
@@ -410,12 +410,12 @@ impl Gateway<'_> {
             })
         };
         match &instance.key {
-            Key::Client(client) => [*client].into_iter().filter(is_session).collect(),
-            Key::Owner(_) => {
+            InstanceKey::Client(client) => [*client].into_iter().filter(is_session).collect(),
+            InstanceKey::Owner(_) => {
                 let all = self.outbox.connections().keys().copied().filter(is_session);
                 all.filter(|client| serves(self.outbox, instance, *client)).collect()
             }
-            Key::Call => {
+            InstanceKey::Call => {
                 let jobs = instance.calls.iter().filter_map(|job| self.jobs.get(*job));
                 jobs.map(|job| job.conn).filter(is_session).collect()
             }
@@ -428,11 +428,13 @@ pub(super) fn serves(outbox: &Outbox, instance: &Instance, client: ConnId) -> bo
     is_served_by(outbox, &instance.key, client)
 }
 
-fn is_served_by(outbox: &Outbox, key: &Key, client: ConnId) -> bool {
+fn is_served_by(outbox: &Outbox, key: &InstanceKey, client: ConnId) -> bool {
     match key {
-        Key::Client(own) => *own == client,
-        Key::Owner(owner) => outbox.connection(client).is_some_and(|peer| peer.identity == *owner),
-        Key::Call => false,
+        InstanceKey::Client(own) => *own == client,
+        InstanceKey::Owner(owner) => {
+            outbox.connection(client).is_some_and(|peer| peer.identity == *owner)
+        }
+        InstanceKey::Call => false,
     }
 }
 
@@ -443,7 +445,7 @@ pub(crate) fn tell_watcher(outbox: &mut Outbox, watcher: &Watcher, params: &str)
         return notify_client(outbox, watcher.conn, UPDATED, params);
     };
     let Some(peer) = outbox.connection(watcher.conn) else { return };
-    let Some((reply, Work::Listen(_))) = peer.requests.get(request) else { return };
+    let Some((reply, RequestWork::Listen(_))) = peer.requests.get(request) else { return };
     if peer.send_queue.len() >= outbox.settings().limits.write_buffer_bytes {
         return;
     }

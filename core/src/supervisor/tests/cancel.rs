@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::terms::Terms;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
 use crate::upstream::server::OnIgnoredCancel;
@@ -68,9 +68,9 @@ fn ignored_cancel_replaces_the_agent() {
         world.turn();
         world.wait();
         assert_eq!(world.wait(), ["examine"]);
-        let found = Input::Examined { check: 3, born: Some(1), cpu: None };
+        let found = SupervisionInput::Examined { check: 3, born: Some(1), cpu: None };
         assert_eq!(world.input(found), ["end strays"]);
-        let ended = Input::StraysEnded { check: 3, ended: 1, left: 0 };
+        let ended = SupervisionInput::StraysEnded { check: 3, ended: 1, left: 0 };
         assert_eq!(world.input(ended), [""; 0]);
         assert_eq!(world.wait(), [expected, "end"]);
         // The next prompt waits for a fresh agent.
@@ -82,7 +82,7 @@ fn ignored_cancel_replaces_the_agent() {
         assert_eq!(world.agent(update), [""; 0]);
         assert_eq!(world.ended(), ["receipt requested ended", "start"]);
         let greeting = r#"agent {"jsonrpc":"2.0","id":"ceased-1","method":"initialize","params":{"protocolVersion":1,"x":[1]}}"#;
-        assert_eq!(world.input(Input::Started), [greeting]);
+        assert_eq!(world.input(SupervisionInput::Started), [greeting]);
         let declared = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":{}}}}}"#;
         let resume = r#"agent {"jsonrpc":"2.0","id":"ceased-2","method":"session/resume","params":{"sessionId":"s","cwd":"/w","mcpServers":[],"z":1}}"#;
         assert_eq!(world.agent(declared), [resume]);
@@ -100,7 +100,7 @@ fn replayed_history_does_not_reach_the_client() {
     let mut world = World::with_session(terms(), declares);
     world.ended();
     assert_eq!(world.prompt(2, "s"), ["start"]);
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     let load = world.agent(r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#);
     assert!(load[0].contains("\"session/load\"") && load.len() == 1, "{load:?}");
     let update = |of: &str| {
@@ -116,7 +116,7 @@ fn replayed_history_does_not_reach_the_client() {
     // An agent that is ended while it replays goes on for a moment.
     world.ended();
     world.prompt(3, "s");
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     world.agent(r#"{"jsonrpc":"2.0","id":"ceased-3","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}"#);
     assert_eq!(world.wait(), ["end"]);
     assert_eq!(world.agent(&update("s")), [""; 0]);
@@ -128,7 +128,7 @@ fn session_that_cannot_be_reopened_is_reported_as_lost() {
     let mut world = World::with_session(terms(), "{}");
     world.ended();
     world.prompt(2, "s");
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     let hello = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1}}"#;
     let refused = world.agent(hello);
     assert_eq!(refused.len(), 1);
@@ -191,7 +191,7 @@ fn other_turns_may_finish_before_the_agent_is_replaced() {
     world.wait();
     assert_eq!(world.wait(), ["examine"]);
     // Processes cannot be told apart, so that none is ended.
-    let found = Input::Examined { check: 4, born: Some(1), cpu: None };
+    let found = SupervisionInput::Examined { check: 4, born: Some(1), cpu: None };
     let given_up = world.input(found);
     assert_eq!(given_up.len(), 1);
     assert!(given_up[0].contains(r#""id":3,"#), "{given_up:?}");
@@ -247,13 +247,13 @@ fn requests_wait_for_the_end_of_processes() {
     world.turn();
     world.wait();
     world.wait();
-    let found = Input::Examined { check: 3, born: Some(2), cpu: None };
+    let found = SupervisionInput::Examined { check: 3, born: Some(2), cpu: None };
     assert_eq!(world.input(found), ["end strays"]);
     let done = answer(2, "cancelled");
     assert_eq!(world.agent(&done), [format!("client {done}")]);
     let new = r#"{"jsonrpc":"2.0","id":7,"method":"session/new","params":{}}"#;
     assert_eq!(world.client(new), [""; 0]);
-    let ended = Input::StraysEnded { check: 3, ended: 2, left: 0 };
+    let ended = SupervisionInput::StraysEnded { check: 3, ended: 2, left: 0 };
     let told = world.input(ended);
     assert_eq!(told, ["receipt requested children_ended".into(), format!("agent {new}")]);
 }
@@ -265,7 +265,7 @@ fn agent_is_replaced_though_it_reopens_a_session() {
     let mut world = World::with_session(terms(), RESUMES);
     world.ended();
     world.prompt(2, "t");
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     world.agent(&format!(
         r#"{{"jsonrpc":"2.0","id":"ceased-1","result":{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}}}"#
     ));
@@ -276,7 +276,7 @@ fn agent_is_replaced_though_it_reopens_a_session() {
     assert_eq!(world.wait(), ["examine"]);
     // A request in the session of the first agent.
     assert!(world.prompt(4, "s")[0].contains("session/resume"));
-    let found = Input::Examined { check: 3, born: None, cpu: None };
+    let found = SupervisionInput::Examined { check: 3, born: None, cpu: None };
     assert!(world.input(found)[0].contains(r#""id":2,"#));
     world.agent(r#"{"jsonrpc":"2.0","id":"ceased-2","result":{}}"#);
     assert_eq!(world.prompt(2, "t"), [""; 0]);

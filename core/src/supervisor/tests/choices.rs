@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::tests::kit::{World, prompt, terms};
 
 const PLAN: &str = r#"{"sessionId":"s","modeId":"plan","_meta":{"a":1.50}}"#;
@@ -69,7 +69,7 @@ fn choose(world: &mut World, method: &str, params: &str, answer: &str) {
 fn reopen(world: &mut World, resumed: &str) -> Vec<String> {
     world.ended();
     assert_eq!(world.prompt(2, "s"), ["start"]);
-    let hello = world.input(Input::Started);
+    let hello = world.input(SupervisionInput::Started);
     let declared =
         r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":{}}}}"#;
     let resume = world.agent(&result(&id_of(&hello), declared));
@@ -245,7 +245,7 @@ fn session_with_too_many_choices_is_lost_with_its_agent() {
     choose(&mut world, "session/set_mode", &params, &result("ID", "{}"));
     world.ended();
     world.prompt(2, "s");
-    let hello = world.input(Input::Started);
+    let hello = world.input(SupervisionInput::Started);
     let declared =
         r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":{}}}}"#;
     let told = world.agent(&result(&id_of(&hello), declared));
@@ -271,7 +271,7 @@ fn options_of_version_2_have_types() {
     world.agent(&options_update(&option("plan")));
     world.ended();
     world.prompt(2, "s");
-    let greeting = world.input(Input::Started);
+    let greeting = world.input(SupervisionInput::Started);
     let resume = world.agent(&result(&id_of(&greeting), hello));
     let asked = world.agent(&result(&id_of(&resume), "{}"));
     let params = r#"{"sessionId":"s","configId":"mode","type":"id","value":"plan"}"#;

@@ -9,7 +9,7 @@ use crate::births::Births;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId};
 use crate::policy::account::Account;
-use crate::supervisor::effect::{Input, SupervisionEffect, WATCH};
+use crate::supervisor::effect::{SupervisionEffect, SupervisionInput, WATCH};
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::terms::Terms;
 use crate::time::Instant;
@@ -47,8 +47,8 @@ impl World {
             now: Instant::ZERO,
             last_job: 0,
         };
-        assert_eq!(world.input(Input::Opened), ["start"]);
-        assert_eq!(world.input(Input::Started), [""; 0]);
+        assert_eq!(world.input(SupervisionInput::Opened), ["start"]);
+        assert_eq!(world.input(SupervisionInput::Started), [""; 0]);
         world
     }
 
@@ -64,24 +64,24 @@ impl World {
         world
     }
 
-    pub(super) fn input(&mut self, input: Input<'_>) -> Vec<String> {
+    pub(super) fn input(&mut self, input: SupervisionInput<'_>) -> Vec<String> {
         let frame = match input {
-            Input::Client(frame) | Input::Agent(frame) => {
+            SupervisionInput::Client(frame) | SupervisionInput::Agent(frame) => {
                 String::from_utf8_lossy(frame).into_owned()
             }
-            Input::Opened
-            | Input::Started
-            | Input::Cancel { .. }
-            | Input::Restart(_)
-            | Input::Turn
-            | Input::Due
-            | Input::Examined { .. }
-            | Input::StraysEnded { .. }
-            | Input::Ended { .. }
-            | Input::Finished(_)
-            | Input::Closed
-            | Input::Unusable(_)
-            | Input::ShutDown => String::new(),
+            SupervisionInput::Opened
+            | SupervisionInput::Started
+            | SupervisionInput::Cancel { .. }
+            | SupervisionInput::Restart(_)
+            | SupervisionInput::Turn
+            | SupervisionInput::Due
+            | SupervisionInput::Examined { .. }
+            | SupervisionInput::StraysEnded { .. }
+            | SupervisionInput::Ended { .. }
+            | SupervisionInput::Finished(_)
+            | SupervisionInput::Closed
+            | SupervisionInput::Unusable(_)
+            | SupervisionInput::ShutDown => String::new(),
         };
         let mut effects = Vec::new();
         self.supervision.take(self.now, input, &mut effects);
@@ -94,15 +94,15 @@ impl World {
     }
 
     pub(super) fn client(&mut self, frame: &str) -> Vec<String> {
-        self.input(Input::Client(frame.as_bytes()))
+        self.input(SupervisionInput::Client(frame.as_bytes()))
     }
 
     pub(super) fn agent(&mut self, frame: &str) -> Vec<String> {
-        self.input(Input::Agent(frame.as_bytes()))
+        self.input(SupervisionInput::Agent(frame.as_bytes()))
     }
 
     pub(super) fn turn(&mut self) -> Vec<String> {
-        self.input(Input::Turn)
+        self.input(SupervisionInput::Turn)
     }
 
     /// An operator cancels the request of a number.
@@ -120,13 +120,13 @@ impl World {
     pub(super) fn operator_hears(&mut self, job: u64) -> Vec<String> {
         let (by, conn) = (Identity::User(7), ConnId::new(9));
         let cancel = Cancel { by, conn, request: None, reason: None };
-        self.input(Input::Cancel { job: JobId::new(job), cancel })
+        self.input(SupervisionInput::Cancel { job: JobId::new(job), cancel })
     }
 
     /// Lets time pass to the next deadline.
     pub(super) fn wait(&mut self) -> Vec<String> {
         self.now = self.supervision.deadline().expect("a deadline");
-        self.input(Input::Due)
+        self.input(SupervisionInput::Due)
     }
 
     pub(super) fn prompt(&mut self, id: u32, session: &str) -> Vec<String> {
@@ -135,7 +135,7 @@ impl World {
 
     /// The agent ends by itself, or because it was told to.
     pub(super) fn ended(&mut self) -> Vec<String> {
-        self.input(Input::Ended { status: "exit code 3", stderr: "one\n\nlast words" })
+        self.input(SupervisionInput::Ended { status: "exit code 3", stderr: "one\n\nlast words" })
     }
 }
 

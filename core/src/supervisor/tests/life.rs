@@ -3,7 +3,7 @@
 use alloc::format;
 use core::time::Duration;
 
-use crate::supervisor::effect::{Input, WATCH};
+use crate::supervisor::effect::{SupervisionInput, WATCH};
 use crate::supervisor::terms::Terms;
 use crate::supervisor::tests::kit::{World, prompt, terms};
 
@@ -88,7 +88,7 @@ fn death_answers_everything_once() {
     assert_eq!(told[2], withdrawn);
     // The successor asks with the same id before the client has answered the first question.
     assert_eq!(world.prompt(3, "u"), ["start"]);
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     let hello = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1}}"#;
     assert_eq!(world.agent(hello), [format!("agent {}", prompt(3, "u"))]);
     let asks =
@@ -109,7 +109,7 @@ fn agent_that_does_not_start_is_reported() {
     assert!(told.len() == 1 && told[0].contains("exit code 3"), "{told:?}");
     let again = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
     assert_eq!(world.client(again), ["start"]);
-    let told = world.input(Input::Ended { status: "no such file", stderr: "" });
+    let told = world.input(SupervisionInput::Ended { status: "no such file", stderr: "" });
     assert!(told.len() == 1 && told[0].contains("no such file"), "{told:?}");
 }
 
@@ -130,24 +130,24 @@ fn handshake_has_a_time_limit() {
 fn agent_ends_with_its_client() {
     let mut world = World::with_session(terms(), "{}");
     world.prompt(2, "s");
-    assert_eq!(world.input(Input::Closed), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Closed), ["end"]);
     world.ended();
     assert!(world.supervision.is_gone());
 
     let mut world = World::with_session(terms(), "{}");
     world.prompt(2, "s");
     let span = Duration::from_millis(500);
-    assert_eq!(world.input(Input::Finished(Some(span))), [""; 0]);
+    assert_eq!(world.input(SupervisionInput::Finished(Some(span))), [""; 0]);
     assert_eq!(world.wait(), ["end"]);
     assert_eq!(world.ended().last().map(|last| &**last), Some("close"));
 
     let mut world = World::with_session(terms(), "{}");
-    assert_eq!(world.input(Input::Finished(Some(span))), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Finished(Some(span))), ["end"]);
     assert_eq!(world.ended(), ["close"]);
 
     let mut world = World::with_session(terms(), "{}");
     world.prompt(2, "s");
-    let told = world.input(Input::ShutDown);
+    let told = world.input(SupervisionInput::ShutDown);
     assert!(told[0].contains("-32800") && told[1] == "end", "{told:?}");
 }
 
@@ -166,7 +166,7 @@ fn turn_timeout_ends_a_turn() {
     assert_eq!(world.wait(), [cancel]);
     world.wait();
     world.wait();
-    let told = world.input(Input::Examined { check: 3, born: Some(0), cpu: None });
+    let told = world.input(SupervisionInput::Examined { check: 3, born: Some(0), cpu: None });
     assert!(told[0].contains("-32800") && told[0].contains("turn_timeout = 600000 ms"), "{told:?}");
     assert_eq!(told[1], "end");
     assert_eq!(world.ended(), ["receipt timed out ended"]);
@@ -195,7 +195,8 @@ fn stall_timeout_needs_every_sign_to_be_missing() {
             }
             let busy = Duration::from_secs(if sign == "cpu" { 1 } else { 0 });
             let cpu = (sign != "unknown").then_some(busy * look);
-            let effects = world.input(Input::Examined { check: WATCH, born: Some(0), cpu });
+            let effects =
+                world.input(SupervisionInput::Examined { check: WATCH, born: Some(0), cpu });
             if !effects.is_empty() {
                 assert!(effects[0].contains("session/cancel"), "{effects:?}");
                 cancelled = true;
@@ -211,7 +212,7 @@ fn stall_timeout_needs_every_sign_to_be_missing() {
 fn too_much_that_waits_is_refused() {
     let mut world = World::with_session(terms(), "{}");
     world.prompt(2, "s");
-    world.input(Input::Unusable("it does not read"));
+    world.input(SupervisionInput::Unusable("it does not read"));
     let big = format!(r#"{{"jsonrpc":"2.0","id":7,"method":"_x","params":{{"t":"{:900}"}}}}"#, "");
     assert_eq!(world.client(&big), [""; 0]);
     let refused = world.client(&big.replace("\"id\":7", "\"id\":8"));

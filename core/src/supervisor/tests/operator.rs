@@ -4,7 +4,7 @@ use alloc::format;
 
 use crate::identity::Identity;
 use crate::policy::account::{Account, Accounts};
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::supervision::Supervision;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
 use crate::supervisor::work::WorkState;
@@ -35,7 +35,7 @@ fn ignored_cancel_of_an_operator_replaces_the_agent() {
     let other = r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":2}}"#;
     assert_eq!(world.wait(), [format!("agent {other}")]);
     assert_eq!(world.wait(), ["examine"]);
-    let given_up = world.input(Input::Examined { check: JOB, born: Some(0), cpu: None });
+    let given_up = world.input(SupervisionInput::Examined { check: JOB, born: Some(0), cpu: None });
     let answer = r#"client {"jsonrpc":"2.0","id":2,"result":{"stopReason":"cancelled"}}"#;
     assert_eq!(given_up, [answer, "end"]);
     let listed = |world: &World| {
@@ -78,10 +78,10 @@ const RESUMES: &str = r#"{"sessionCapabilities":{"resume":{}}}"#;
 #[test]
 fn restarted_agent_gets_the_session_again() {
     let mut world = World::with_session(terms(), RESUMES);
-    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), ["end"]);
     assert_eq!(world.ended(), [""; 0], "nothing waits for it");
     assert_eq!(world.prompt(2, "s"), ["start"]);
-    assert!(world.input(Input::Started)[0].contains("\"initialize\""));
+    assert!(world.input(SupervisionInput::Started)[0].contains("\"initialize\""));
     let result = format!(r#"{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}"#);
     let answer =
         |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{result}}}"#);
@@ -94,7 +94,7 @@ fn restarted_agent_gets_the_session_again() {
 fn restarted_agent_finishes_its_turns() {
     let mut world = World::with_session(terms(), RESUMES);
     world.prompt(2, "s");
-    assert_eq!(world.input(Input::Restart(terms())), [""; 0]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), [""; 0]);
     assert_eq!(world.prompt(3, "s"), [""; 0]);
     let done = r#"{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}"#;
     assert_eq!(world.agent(done), [format!("client {done}"), "end".into()]);
@@ -113,7 +113,7 @@ fn listed(world: &World) -> alloc::vec::Vec<(u64, &str, WorkState)> {
 fn request_behind_a_restart_is_listed() {
     let mut world = World::with_session(terms(), RESUMES);
     world.prompt(2, "s");
-    world.input(Input::Restart(terms()));
+    world.input(SupervisionInput::Restart(terms()));
     world.prompt(3, "s");
     world.client(r#"{"jsonrpc":"2.0","id":4,"method":"session/list"}"#);
     let waits = |world: &World, state: &'static str| {
@@ -128,7 +128,7 @@ fn request_behind_a_restart_is_listed() {
     waits(&world, "the restart of the agent");
     world.ended();
     waits(&world, "the start of the agent");
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     waits(&world, "the start of the agent");
     let result = format!(r#"{{"protocolVersion":1,"agentCapabilities":{RESUMES}}}"#);
     world.agent(&format!(r#"{{"jsonrpc":"2.0","id":"ceased-1","result":{result}}}"#));
@@ -144,7 +144,7 @@ fn request_behind_a_restart_is_listed() {
 fn request_behind_a_restart_is_cancelled_by_its_number() {
     let mut world = World::with_session(terms(), RESUMES);
     world.prompt(2, "s");
-    world.input(Input::Restart(terms()));
+    world.input(SupervisionInput::Restart(terms()));
     world.prompt(3, "s");
     world.client(r#"{"jsonrpc":"2.0","id":4,"method":"session/list"}"#);
     let answer = r#"client {"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}"#;
@@ -177,7 +177,7 @@ fn prompt_behind_a_cancelled_turn_is_listed() {
 fn restarted_agent_ends_at_its_drain_deadline() {
     let mut world = World::with_session(terms(), RESUMES);
     world.prompt(2, "s");
-    world.input(Input::Restart(terms()));
+    world.input(SupervisionInput::Restart(terms()));
     assert_eq!(world.wait(), ["end"]);
     let said = world.ended();
     assert!(
@@ -190,10 +190,10 @@ fn restarted_agent_ends_at_its_drain_deadline() {
 #[test]
 fn restarted_agent_without_resume_loses_its_session() {
     let mut world = World::with_session(terms(), "{}");
-    world.input(Input::Restart(terms()));
+    world.input(SupervisionInput::Restart(terms()));
     world.ended();
     world.prompt(2, "s");
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     let greeted = r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":1,"agentCapabilities":{}}}"#;
     let said = world.agent(greeted);
     assert!(said.len() == 1 && said[0].contains("session \\\"s\\\" is lost"), "{said:?}");
@@ -206,9 +206,9 @@ fn restart_at_the_start_keeps_what_waits() {
     world.supervision = Supervision::new(terms(), &Account::default());
     let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1}}"#;
     assert_eq!(world.client(hello), ["start"]);
-    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), ["end"]);
     assert_eq!(world.ended(), ["start"]);
-    assert_eq!(world.input(Input::Started), [format!("agent {hello}")]);
+    assert_eq!(world.input(SupervisionInput::Started), [format!("agent {hello}")]);
 }
 
 /// TSK-36: frames that wait for an agent are held for the identity of its client.
@@ -230,7 +230,7 @@ fn waiting_frames_have_a_share() {
     drop(others);
     assert_eq!(world.client(&hello(1)), [""; 0]);
     assert_eq!(account.own(), 2 * hello(0).len());
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     assert!(account.own() < 2 * hello(0).len());
     drop(world);
     assert_eq!(account.own(), 0);

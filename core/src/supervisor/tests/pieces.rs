@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use core::time::Duration;
 
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::terms::Terms;
 use crate::supervisor::tests::kit::{CANCEL, GRACE, World, terms};
 use crate::upstream::server::OnIgnoredCancel;
@@ -71,10 +71,10 @@ fn says(world: &mut World, frame: &str) {
     assert_eq!(world.agent(frame), [format!("client {frame}")]);
 }
 
-fn strays(world: &World, id: &str, ended: u32) -> Input<'static> {
+fn strays(world: &World, id: &str, ended: u32) -> SupervisionInput<'static> {
     let piece = world.supervision.pieces.iter().find(|piece| &*piece.id == id);
     let check = piece.expect("the piece is known").number;
-    Input::StraysEnded { check, ended, left: 0 }
+    SupervisionInput::StraysEnded { check, ended, left: 0 }
 }
 
 /// SUP-05: a stop of the next turn spares the background work, and the states that the supervisor
@@ -97,10 +97,10 @@ fn ignored_cancel_spares_background_work() {
     assert!(check > 0);
     let number = world.supervision.works.first().expect("a turn").number;
     assert_eq!(
-        world.input(Input::Examined { check: number, born: Some(1), cpu: None }),
+        world.input(SupervisionInput::Examined { check: number, born: Some(1), cpu: None }),
         ["end strays [3] 6"]
     );
-    world.input(Input::StraysEnded { check: number, ended: 1, left: 0 });
+    world.input(SupervisionInput::StraysEnded { check: number, ended: 1, left: 0 });
     let told = world.wait();
     let idle = state("idle", &format!(r#","stopReason":"cancelled"{T1}"#));
     assert_eq!(told, [format!("client {idle}")], "the agent is not ended yet");
@@ -117,7 +117,7 @@ fn restart_waits_for_background_work_and_tells_its_loss() {
     says(&mut world, &terminal("t1", ""));
     let kinds = r#","background":[{"type":"terminal","terminalId":"t1"},{"type":"tool_call","toolCallId":"c9"},{"type":"_x"}]"#;
     world.agent(&state("idle", kinds));
-    assert_eq!(world.input(Input::Restart(terms())), [""; 0]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), [""; 0]);
     assert_eq!(world.wait(), ["end"]);
     let told = world.ended();
     let expected = [
@@ -139,7 +139,7 @@ fn only_a_list_changes_background_work() {
     }
     world.agent(&state("idle", r#","background":[]"#));
     assert!(!world.supervision.pieces.has_background(None));
-    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), ["end"]);
 }
 
 /// SUP-05: the close of a session ends everything that is left of it.
@@ -151,7 +151,7 @@ fn close_of_a_session_ends_its_background_work() {
     let close = r#"{"jsonrpc":"2.0","id":4,"method":"session/close","params":{"sessionId":"s"}}"#;
     world.client(close);
     assert_eq!(world.agent(&answer(4)), [format!("client {}", answer(4)), "end strays 3".into()]);
-    assert_eq!(world.input(Input::Restart(terms())), ["end"]);
+    assert_eq!(world.input(SupervisionInput::Restart(terms())), ["end"]);
 }
 
 /// SUP-06: the request passes, and the end that the agent reports is the proof.

@@ -12,7 +12,7 @@ use crate::time::Instant;
 use crate::upstream::interface::Proof;
 use crate::upstream::server::OnIgnoredCancel;
 
-type Course<'a> = &'a [(StopInput, StopStep)];
+type Course<'a> = &'a [(StopInput, TurnStopStep)];
 
 fn assert_courses(courses: &[Course<'_>], on_ignored: OnIgnoredCancel) {
     for course in courses {
@@ -36,7 +36,7 @@ const fn ended(ended: u32, left: u32) -> StopInput {
 fn answer_ends_a_stop() {
     let freed = Over(Proof::ChildrenEnded(2));
     let looks = [(Due, SayOther), (Due, Examine), (Examined(Some(2)), EndStrays)];
-    let then = |rest: &[(StopInput, StopStep)]| [&looks[..], rest].concat();
+    let then = |rest: &[(StopInput, TurnStopStep)]| [&looks[..], rest].concat();
     let courses: [Course<'_>; 5] = [
         &[(Answered, Over(Proof::Answered))],
         &[(Due, SayOther), (Answered, Over(Proof::Answered))],

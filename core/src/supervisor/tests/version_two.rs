@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::supervisor::effect::Input;
+use crate::supervisor::effect::SupervisionInput;
 use crate::supervisor::tests::kit::{CANCEL, World, prompt, terms};
 
 fn state(state: &str) -> String {
@@ -61,12 +61,12 @@ fn ignored_cancel_ends_in_idle() {
     // There is no request that a second form could name.
     assert_eq!(world.wait(), [""; 0]);
     assert_eq!(world.wait(), ["examine"]);
-    let told = world.input(Input::Examined { check: 3, born: Some(0), cpu: None });
+    let told = world.input(SupervisionInput::Examined { check: 3, born: Some(0), cpu: None });
     let idle = r#"client {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle","stopReason":"cancelled"}}}"#;
     assert_eq!(told, [idle, "end"]);
     world.prompt(3, "s");
     world.ended();
-    world.input(Input::Started);
+    world.input(SupervisionInput::Started);
     let resume = world.agent(r#"{"jsonrpc":"2.0","id":"ceased-1","result":{"protocolVersion":2,"capabilities":{"session":{}}}}"#);
     assert!(resume[0].contains("session/resume"), "{resume:?}");
     let ready = world.agent(r#"{"jsonrpc":"2.0","id":"ceased-2","result":{}}"#);

@@ -7,7 +7,7 @@ use core::mem;
 use core::time::Duration;
 
 use crate::collections::lazy_box::{IsEmpty, LazyBox};
-use crate::collections::slab::Place;
+use crate::collections::slab::SlabPlace;
 use crate::collections::slot_map::Record;
 use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Armed;
@@ -31,7 +31,7 @@ pub(crate) struct View<'a> {
 pub(crate) struct Task {
     pub(super) id: TaskId,
     /// Where its owner is.
-    pub(super) owner: Place,
+    pub(super) owner: SlabPlace,
     pub(super) status: Status,
     /// The status under which it is counted.
     pub(super) counted: Status,
@@ -48,7 +48,7 @@ pub(crate) struct Task {
     /// An earlier request for it counts as too early (TSK-41).
     pub(crate) next_poll: Instant,
     /// There exactly when the status is terminal.
-    pub(super) end: Option<Box<End>>,
+    pub(super) end: Option<Box<TaskEnd>>,
     /// Its place in the owner's list; grows, never reused.
     pub(crate) position: u64,
     pub(crate) created_at: Instant,
@@ -75,7 +75,7 @@ impl Record for Task {
 
 /// The end of a task: its outcome.
 #[derive(Debug)]
-pub(super) struct End {
+pub(super) struct TaskEnd {
     pub(super) message: Option<Box<str>>,
     pub(super) outcome: RecordedOutcome,
 }

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Owner, Status, Task, Tasks};
+use super::{Status, Task, TaskOwner, Tasks};
 use crate::identity::Identity;
 use crate::ids::TaskId;
 
@@ -51,7 +51,7 @@ impl Tasks {
     /// The newest tasks, newest first: of one identity, or of all.
     pub(crate) fn newest(&self, owner: Option<&Identity>, max: usize) -> Vec<TaskId> {
         // No peer may know of a task that is being created (DUR-01).
-        let of = |owner: &Owner| -> Vec<(u64, TaskId)> {
+        let of = |owner: &TaskOwner| -> Vec<(u64, TaskId)> {
             let tasks = owner.order.values().rev().map(|place| self.by_id.at(*place));
             let newest = tasks.filter(|task| !task.is_being_created()).take(max);
             newest.map(|task| (task.position, task.id)).collect()

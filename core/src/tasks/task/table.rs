@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::record::{Changing, End, QUEUED, Task, nanos};
+use super::record::{Changing, QUEUED, Task, TaskEnd, nanos};
 use super::{Status, Tasks};
 use crate::collections::lazy_box::LazyBox;
 use crate::ids::{JobId, TaskId};
@@ -137,7 +137,7 @@ fn take_state(task: &mut Task, record: TaskRecord) {
     }
     if record.status.is_terminal() {
         let (message, outcome) = (record.status_message, record.outcome);
-        task.end = Some(Box::new(End { message, outcome }));
+        task.end = Some(Box::new(TaskEnd { message, outcome }));
     } else if record.status_message.as_deref() == Some(QUEUED) {
         task.queued = true;
     } else if record.status_message.is_some() {
