@@ -42,6 +42,7 @@ use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
 use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::effect::GatewayEffect;
+use crate::upstream::interface::UpstreamEvent;
 use crate::upstream::mirror::Mirror;
 use crate::upstream::server::UpstreamServer;
 use crate::upstream::table::Upstreams;
@@ -220,11 +221,7 @@ impl Engine {
             Event::OutputRead { read, output } => self.on_output_read(read, output),
             Event::HostStatusCollected { survey, host } => self.on_surveyed(survey, host),
             Event::Shared(event) => self.on_shared(event),
-            Event::Upstream(event) => match self.supervisor().on_event(&event) {
-                Some(Some(conn)) => self.remove_connection(conn),
-                Some(None) => {}
-                None => self.gateway().on_event(&event),
-            },
+            Event::Upstream(event) => self.on_upstream(&event),
             Event::Configured { settings } => self.on_configured(settings),
             Event::Escalated { job } => self.escalate(job),
             Event::ResourceUpdated { uri } => self.on_resource_updated(uri),
@@ -389,6 +386,15 @@ impl Engine {
         match name.filter(|_| method == "tools/call") {
             Some(name) => self.upstreams.lacking_scopes(&self.outbox, conn, name),
             None => Vec::new(),
+        }
+    }
+
+    /// An event of a process behind this engine: of an agent, or of a server.
+    fn on_upstream(&mut self, event: &UpstreamEvent<'_>) {
+        match self.supervisor().on_event(event) {
+            Some(Some(conn)) => self.remove_connection(conn),
+            Some(None) => {}
+            None => self.gateway().on_event(event),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::connection::ConnectionEnd;
+use crate::connection::{Connection, ConnectionEnd};
 use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, JobId};
@@ -163,12 +163,7 @@ fn requests(engine: &Engine) {
             };
             assert!(!topics.is_empty() && topics.iter().all(|topic| listening.wants(*topic)));
         }
-        let collected: usize =
-            connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
-        assert_eq!(collected, connection.aside.collected.bytes(), "collected answers are counted");
-        for answers in connection.aside.batches.values() {
-            assert!(answers.open > 0, "a settled batch is sent and forgotten");
-        }
+        batches(connection);
         for job in connection.held_progress.iter() {
             assert!(engine.jobs.contains(*job), "progress is held for a job that is gone");
         }
@@ -177,6 +172,15 @@ fn requests(engine: &Engine) {
                 || !connection.requests.is_empty(),
             "{conn:?} has nothing left to wait for and is still open"
         );
+    }
+}
+
+/// A batch waits for its answers, and their bytes are counted.
+fn batches(connection: &Connection) {
+    let collected: usize = connection.aside.batches.values().map(|batch| batch.bytes.len()).sum();
+    assert_eq!(collected, connection.aside.collected.bytes(), "collected answers are counted");
+    for answers in connection.aside.batches.values() {
+        assert!(answers.open > 0, "a settled batch is sent and forgotten");
     }
 }
 

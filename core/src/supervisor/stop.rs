@@ -37,7 +37,7 @@ impl CancelForm {
 /// A stop under way.
 #[derive(Debug)]
 pub(super) struct TurnStop {
-    state: TurnStopState,
+    state: StopState,
     pub(super) why: StopReason,
     /// The cancel, if it is not of the client.
     pub(super) cancel: Option<Box<Cancel>>,
@@ -56,7 +56,7 @@ pub(super) struct TurnStop {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TurnStopState {
+enum StopState {
     /// The first form was sent.
     Told,
     /// Both forms were sent.
@@ -111,7 +111,7 @@ impl TurnStop {
     ) -> Self {
         let due = Some(now + grace);
         Self {
-            state: TurnStopState::Told,
+            state: StopState::Told,
             why,
             cancel: None,
             form,
@@ -128,11 +128,11 @@ impl TurnStop {
     pub(super) fn take(&mut self, now: Instant, input: StopInput) -> TurnStopStep {
         match (self.state, input) {
             // The number of ended processes is not known yet.
-            (TurnStopState::EndingStrays, StopInput::Answered) => {
+            (StopState::EndingStrays, StopInput::Answered) => {
                 self.is_answered = true;
                 TurnStopStep::Nothing
             }
-            (TurnStopState::EndingStrays, StopInput::StraysEnded { ended, left: _ })
+            (StopState::EndingStrays, StopInput::StraysEnded { ended, left: _ })
                 if self.is_answered =>
             {
                 self.ended = self.ended.saturating_add(ended);
@@ -144,57 +144,53 @@ impl TurnStop {
             }
             (_, StopInput::AgentEnded { others: false }) => TurnStopStep::Over(Proof::Ended),
             (_, StopInput::AgentEnded { others: true }) => TurnStopStep::Over(Proof::Replaced),
-            (TurnStopState::Told, StopInput::Due) => {
-                self.enter(TurnStopState::Retold, Some(now + self.grace));
+            (StopState::Told, StopInput::Due) => {
+                self.enter(StopState::Retold, Some(now + self.grace));
                 TurnStopStep::SayOther
             }
-            (TurnStopState::Retold, StopInput::Due) => match self.on_ignored {
+            (StopState::Retold, StopInput::Due) => match self.on_ignored {
                 OnIgnoredCancel::Replace => {
-                    self.enter(TurnStopState::Looking, None);
+                    self.enter(StopState::Looking, None);
                     TurnStopStep::Examine
                 }
                 OnIgnoredCancel::Leave => {
-                    self.enter(TurnStopState::Left, None);
+                    self.enter(StopState::Left, None);
                     TurnStopStep::Over(Proof::Told)
                 }
             },
-            (TurnStopState::Looking, StopInput::Examined(Some(born))) if born > 0 => {
-                self.enter(TurnStopState::EndingStrays, None);
+            (StopState::Looking, StopInput::Examined(Some(born))) if born > 0 => {
+                self.enter(StopState::EndingStrays, None);
                 TurnStopStep::EndStrays
             }
-            (TurnStopState::Looking, StopInput::Examined(_))
-            | (TurnStopState::Waiting, StopInput::Due) => {
-                self.enter(TurnStopState::Left, None);
+            (StopState::Looking, StopInput::Examined(_)) | (StopState::Waiting, StopInput::Due) => {
+                self.enter(StopState::Left, None);
                 TurnStopStep::GiveUp
             }
-            (TurnStopState::EndingStrays, StopInput::StraysEnded { ended, left }) => {
+            (StopState::EndingStrays, StopInput::StraysEnded { ended, left }) => {
                 self.ended = self.ended.saturating_add(ended);
                 if left > 0 {
-                    self.enter(TurnStopState::Left, None);
+                    self.enter(StopState::Left, None);
                     return TurnStopStep::GiveUp;
                 }
                 // An agent whose command has ended may answer now.
-                self.enter(TurnStopState::Waiting, Some(now + self.grace));
+                self.enter(StopState::Waiting, Some(now + self.grace));
                 TurnStopStep::Nothing
             }
-            (
-                TurnStopState::Looking | TurnStopState::EndingStrays | TurnStopState::Left,
-                StopInput::Due,
-            )
+            (StopState::Looking | StopState::EndingStrays | StopState::Left, StopInput::Due)
             | (
-                TurnStopState::Told
-                | TurnStopState::Retold
-                | TurnStopState::EndingStrays
-                | TurnStopState::Waiting
-                | TurnStopState::Left,
+                StopState::Told
+                | StopState::Retold
+                | StopState::EndingStrays
+                | StopState::Waiting
+                | StopState::Left,
                 StopInput::Examined(_),
             )
             | (
-                TurnStopState::Told
-                | TurnStopState::Retold
-                | TurnStopState::Looking
-                | TurnStopState::Waiting
-                | TurnStopState::Left,
+                StopState::Told
+                | StopState::Retold
+                | StopState::Looking
+                | StopState::Waiting
+                | StopState::Left,
                 StopInput::StraysEnded { .. },
             ) => TurnStopStep::Nothing,
         }
@@ -209,7 +205,7 @@ impl TurnStop {
 
     /// Whether processes of the work are being ended.
     pub(super) fn ends_strays(&self) -> bool {
-        self.state == TurnStopState::EndingStrays
+        self.state == StopState::EndingStrays
     }
 
     /// Whether the work was answered and the end of its processes is awaited.
@@ -219,10 +215,10 @@ impl TurnStop {
 
     /// Whether nothing more is done about it.
     pub(super) fn is_left(&self) -> bool {
-        self.state == TurnStopState::Left && self.on_ignored == OnIgnoredCancel::Leave
+        self.state == StopState::Left && self.on_ignored == OnIgnoredCancel::Leave
     }
 
-    fn enter(&mut self, state: TurnStopState, due: Option<Instant>) {
+    fn enter(&mut self, state: StopState, due: Option<Instant>) {
         (self.state, self.due) = (state, due);
     }
 }
