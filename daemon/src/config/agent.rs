@@ -1,16 +1,13 @@
 //! `[[agent]]`: an ACP agent that the daemon starts for each client that asks for it.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_core::policy::allow::Allow;
 use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
-use ceased_process::{Bounds, Inherit, Isolation};
 
+use super::launch::Launch;
 use super::server::{Server, runs};
-use super::variables::Variables;
-use super::{EnvFile, RunAs};
 
 /// `[[agent]]`
 #[derive(Debug, Clone, PartialEq)]
@@ -19,14 +16,8 @@ pub struct Agent {
     pub name: String,
     /// Program and arguments.
     pub command: Vec<OsString>,
-    /// Working directory; that of the daemon if `None`.
-    pub cwd: Option<PathBuf>,
-    /// Variables that are set.
-    pub env: Variables,
-    /// Variables inherited from the daemon.
-    pub inherit: Inherit,
-    /// File of further variables.
-    pub env_file: Option<EnvFile>,
+    /// The start of its processes.
+    pub launch: Launch,
     /// From the start of a process to its answer to `initialize`.
     pub start_timeout: Duration,
     /// Clients that have the agent at once, each with a process of its own.
@@ -45,23 +36,9 @@ pub struct Agent {
     pub on_ignored_cancel: OnIgnoredCancel,
     /// Identities that may use it.
     pub allow: Allow,
-    /// User of its processes.
-    pub run_as: Option<RunAs>,
-    /// Isolation of its processes from others.
-    pub isolation: Isolation,
-    /// Bounds of the resources of one process tree.
-    pub bounds: Bounds,
 }
 
 impl Agent {
-    /// The variables of its processes beside inherited ones, later ones first in effect.
-    ///
-    /// # Errors
-    /// If its `env_file` has not been read.
-    pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
-        self.env.after(self.env_file.as_ref())
-    }
-
     /// Program and arguments, for people.
     #[must_use]
     pub fn runs(&self) -> String {

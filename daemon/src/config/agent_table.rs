@@ -5,17 +5,14 @@ use std::time::Duration;
 use ceased_core::upstream::server::{OnIgnoredCancel, Watchdogs};
 
 use super::agent::{Agent, clash_of};
-use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
 use super::defaults::most_of;
-use super::sections::{YEAR, isolation};
+use super::kinds::{HOUR, MS, YEAR};
+use super::launch::Launch;
 use super::server::Server;
-use super::server_table::{
-    DRAIN, GRACE, GRACE_MAX, HOUR, INSTANCES_MAX, MS, START_TIMEOUT, command, env, name,
-};
-use super::tool::inherited;
+use super::server_table::{DRAIN, GRACE, GRACE_MAX, INSTANCES_MAX, START_TIMEOUT, command, name};
 use super::units::parse_duration;
-use super::{Daemon, EnvFile, identities, raw};
+use super::{Daemon, identities, raw};
 
 const TABLE: &str = "[[agent]]";
 /// Clients of an agent: each has a process tree, which for an agent has hundreds of MiB.
@@ -47,9 +44,7 @@ pub(super) fn agents(
 fn agent(at: usize, raw: &raw::Agent, daemon: &Daemon, check: &mut Checker<'_>) -> Option<Agent> {
     let name = name(TABLE, at, raw.name.as_ref(), check);
     let command = command(TABLE, at, raw.command.as_ref(), check);
-    let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
-    let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
-    let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
+    let launch = Launch::of(TABLE, &raw.environment, &raw.confinement, daemon.isolation, check);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
     let share = check.whole(
@@ -76,24 +71,11 @@ fn agent(at: usize, raw: &raw::Agent, daemon: &Daemon, check: &mut Checker<'_>) 
     let cancel_grace = time("cancel_grace", &raw.cancel_grace, GRACE, zero..=GRACE_MAX);
     let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
     let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
-    let written = Written {
-        table: TABLE,
-        memory_max: raw.memory_max.as_ref(),
-        pids_max: raw.pids_max.as_ref(),
-        cpu_max: raw.cpu_max.as_ref(),
-        nice: raw.nice.as_ref(),
-    };
     Some(Agent {
-        env: env(TABLE, raw.env.as_ref(), check),
         allow: identities::allow(TABLE, raw.allow.as_ref(), check),
-        run_as: identities::run_as(TABLE, raw.run_as.as_ref(), check),
-        isolation: isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check),
-        bounds: bounds(&written, check),
         name: name?,
         command: command?,
-        cwd,
-        inherit,
-        env_file: env_file.map(EnvFile::at),
+        launch,
         start_timeout,
         max_instances,
         max_instances_per_identity: share,

@@ -3,12 +3,10 @@
 use std::ops::RangeInclusive;
 
 use ceased_process::Bounds;
-use toml::Spanned;
 
 use super::check::{Checker, Key};
 use super::raw;
 use super::units::show_size;
-use super::values::Size;
 
 /// Range of `memory_max`: below it no program starts.
 const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 50;
@@ -18,28 +16,25 @@ const PIDS_MAX: RangeInclusive<u64> = 1..=1 << 22;
 /// are.
 const CPU_MAX: RangeInclusive<u32> = 1..=1_000_000;
 
-/// The keys of a table as written.
-pub(super) struct Written<'a> {
-    pub(super) table: &'static str,
-    pub(super) memory_max: Option<&'a Spanned<Size>>,
-    pub(super) pids_max: Option<&'a raw::Whole>,
-    pub(super) cpu_max: Option<&'a raw::Text>,
-    pub(super) nice: Option<&'a raw::Whole>,
-}
-
-/// Checks them.
-pub(super) fn bounds(written: &Written<'_>, check: &mut Checker<'_>) -> Bounds {
-    let key = |name| Key { table: written.table, name };
+/// Checks the bounds in a table with this heading.
+pub(super) fn bounds(
+    table: &'static str,
+    written: &raw::Confinement,
+    check: &mut Checker<'_>,
+) -> Bounds {
+    let key = |name| Key { table, name };
     let memory_max = written
         .memory_max
+        .as_ref()
         .map(|size| check.size(key("memory_max"), Some(size), usize::MAX, MEMORY_MAX) as u64);
     let mut number = |name, written: Option<&raw::Whole>, range| {
         let number = check.whole(key(name), Some(written?), 0, range);
         u32::try_from(number).ok()
     };
-    let pids_max = number("pids_max", written.pids_max, PIDS_MAX);
-    let nice = number("nice", written.nice, 0..=19).and_then(|nice| u8::try_from(nice).ok());
-    let cpu_max = written.cpu_max.and_then(|written| {
+    let pids_max = number("pids_max", written.pids_max.as_ref(), PIDS_MAX);
+    let nice =
+        number("nice", written.nice.as_ref(), 0..=19).and_then(|nice| u8::try_from(nice).ok());
+    let cpu_max = written.cpu_max.as_ref().and_then(|written| {
         let text = written.get_ref();
         let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
         let percent = percent.filter(|percent| CPU_MAX.contains(percent));

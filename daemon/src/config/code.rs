@@ -51,7 +51,7 @@ pub(super) fn check(
             }
         }
     }
-    for (name, value) in raw.env.iter().flat_map(|env| &env.get_ref().0) {
+    for (name, value) in raw.environment.env.iter().flat_map(|env| &env.get_ref().0) {
         if controls_code(name.get_ref()) && is_code(&word(value.get_ref())) {
             let (name, text) = (name.get_ref(), value.get_ref());
             let what = format!("`env` in [[tool]] puts an argument into {name}: {text:?}");

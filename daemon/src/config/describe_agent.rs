@@ -5,7 +5,6 @@ use ceased_core::upstream::server::OnIgnoredCancel;
 
 use super::agent::Agent;
 use super::describe_access::describe_allow;
-use super::describe_server::{Launched, describe_launch};
 use super::units::show_duration;
 
 impl Agent {
@@ -37,16 +36,7 @@ pub(super) fn describe_agent(agent: &Agent) -> Vec<(String, String)> {
     more(format!(
         "cancel_grace {cancel}, kill_grace {kill}, on_ignored_cancel {ignored}, drain {drain}"
     ));
-    let launched = Launched {
-        cwd: agent.cwd.as_deref(),
-        run_as: agent.run_as,
-        isolation: agent.isolation,
-        bounds: &agent.bounds,
-        inherit: &agent.inherit,
-        env_file: agent.env_file.as_ref(),
-        env: &agent.env,
-    };
-    describe_launch(&launched, &mut more);
+    agent.launch.describe(&mut more);
     describe_allow(&agent.allow, &mut more);
     rows
 }

@@ -1,20 +1,15 @@
 //! Text description of a server, as printed by `ceased check`. Values of variables may be secrets
 //! and are not shown.
 
-use std::path::Path;
-
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{OnIgnoredCancel, Share, StartWhen};
-use ceased_process::{Bounds, Inherit, Isolation};
 
-use super::bounds::describe_bounds;
+use super::Config;
 use super::describe_access::describe_allow;
 use super::oauth::TlsFiles;
 use super::remote_server::RemoteServer;
 use super::server::{Server, prefix_of};
 use super::units::{heartbeat, show_duration};
-use super::variables::Variables;
-use super::{Config, EnvFile, RunAs};
 
 impl Server {
     /// The settings of the server, a line each.
@@ -56,18 +51,9 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
         OnIgnoredCancel::Leave => "leave",
     };
     more(format!("cancel_grace {cancel}, kill_grace {kill}, on_ignored_cancel {ignored}"));
-    let launched = Launched {
-        cwd: server.cwd.as_deref(),
-        run_as: server.run_as,
-        isolation: server.isolation,
-        bounds: &server.bounds,
-        inherit: &server.inherit,
-        env_file: server.env_file.as_ref(),
-        env: &server.env,
-    };
     match &server.remote {
         Some(remote) => describe_remote(remote, &mut more),
-        None => describe_launch(&launched, &mut more),
+        None => server.launch.describe(&mut more),
     }
     let patterns = |all: &[Box<str>]| all.join(" ");
     if !server.filter.only.is_empty() {
@@ -123,46 +109,5 @@ fn describe_remote(remote: &RemoteServer, more: &mut impl FnMut(String)) {
     }
     if remote.allow_private {
         more("allow_private true".into());
-    }
-}
-
-/// How the processes of a server or an agent are started.
-pub(super) struct Launched<'a> {
-    pub(super) cwd: Option<&'a Path>,
-    pub(super) run_as: Option<RunAs>,
-    pub(super) isolation: Isolation,
-    pub(super) bounds: &'a Bounds,
-    pub(super) inherit: &'a Inherit,
-    pub(super) env_file: Option<&'a EnvFile>,
-    pub(super) env: &'a Variables,
-}
-
-/// Directory, environment and user of its processes, as far as they are configured.
-pub(super) fn describe_launch(server: &Launched<'_>, more: &mut impl FnMut(String)) {
-    if let Some(cwd) = server.cwd {
-        more(format!("cwd {}", cwd.display()));
-    }
-    match server.run_as {
-        None => {}
-        Some(RunAs::Daemon) => more("run_as daemon".into()),
-        Some(RunAs::Peer) => more("run_as peer".into()),
-        Some(RunAs::User(uid)) => more(format!("run_as uid {uid}")),
-    }
-    if server.isolation == Isolation::Pid {
-        more("isolation pid".into());
-    }
-    describe_bounds(server.bounds, more);
-    if server.inherit.everything {
-        more("inherit_env true".into());
-    }
-    if !server.inherit.also.is_empty() {
-        more(format!("pass_env {}", server.inherit.also.join(" ")));
-    }
-    if let Some(file) = server.env_file {
-        more(format!("env_file {}", file.path.display()));
-    }
-    let names: Vec<&str> = server.env.names().collect();
-    if !names.is_empty() {
-        more(format!("env {}", names.join(" ")));
     }
 }

@@ -3,33 +3,44 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::keys::{Declared, keys};
 #[cfg(feature = "config")]
-use super::check::{Checker, Key};
-#[cfg(feature = "config")]
-use super::raw;
+use super::{
+    discover::Environment,
+    kinds::{Choice, FilePath, Flag, HOUR, Kind, MS, Perhaps, Time, Words, row_of},
+    table::Table,
+    units::show_duration,
+    values::Text,
+};
 
-#[cfg(feature = "config")]
-const SECOND: Duration = Duration::from_secs(1);
-
-/// `[fleet]`: the table of tasks that this daemon shares with others (FLT-01).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fleet {
-    /// Address of the database.
-    pub database: Option<String>,
-    /// File with the address, readable by its owner alone; not read here.
-    pub database_file: Option<PathBuf>,
-    /// Name of this node, for people.
-    pub name: String,
-    /// Time without a word to the database after which others call the tasks of a node lost.
-    pub lease: Duration,
-    /// How long the running work may go on after `ceased drain`.
-    pub drain: Duration,
-    /// Treatment of running tasks while the database is out of reach for too long.
-    pub on_engine_loss: OnEngineLoss,
-    /// Whether a user of one machine is the same person on all of them.
-    pub shared_users: bool,
-    /// Durability of the database that is required to join.
-    pub require: Durability,
+keys! {
+    /// `[fleet]`: the table of tasks that this daemon shares with others (FLT-01).
+    Fleet ["fleet"] {
+        /// Address of the database.
+        database: Option<String> = None, Perhaps(Database), row |_| None;
+        /// File with the address, readable by its owner alone; not read here.
+        database_file: Option<PathBuf> = None, Perhaps(FilePath), row |_| None;
+        /// Name of this node, for people.
+        name: String = host_name(), Words,
+            row |it| {
+                let lease = show_duration(it.lease);
+                Some(("fleet", format!("node {:?}, lease {lease}", it.name)))
+            };
+        /// Time without a word to the database after which others call the tasks of a node lost.
+        lease: Duration = Duration::from_secs(60), Time(5000 * MS..=600_000 * MS), row |_| None;
+        /// How long the running work may go on after `ceased drain`.
+        drain: Duration = Duration::from_secs(300), Time(Duration::ZERO..=24 * HOUR), row |_| None;
+        /// Treatment of running tasks while the database is out of reach for too long.
+        on_engine_loss: OnEngineLoss = OnEngineLoss::Stop,
+            Choice(&[("stop", OnEngineLoss::Stop), ("finish", OnEngineLoss::Finish)]),
+            row |_| None;
+        /// Whether a user of one machine is the same person on all of them.
+        shared_users: bool = false, Flag, row |_| None;
+        /// Durability of the database that is required to join.
+        require: Durability = Durability::Any,
+            Choice(&[("any", Durability::Any), ("strict", Durability::Strict)]),
+            row |_| None;
+    }
 }
 
 /// Treatment of running tasks while the database is out of reach for too long.
@@ -50,47 +61,43 @@ pub enum Durability {
     Strict,
 }
 
-/// The table, or `None` if there is none, or it is wrong, which has been noted.
 #[cfg(feature = "config")]
-pub(super) fn fleet(raw: Option<&(usize, raw::Fleet)>, check: &mut Checker<'_>) -> Option<Fleet> {
-    let (at, raw) = raw?;
-    let key = |name| Key { table: "[fleet]", name };
-    if cfg!(not(feature = "fleet")) {
-        let hint = "install a build with it, or remove the table";
-        check.missing(*at, "[fleet] needs a build with the feature `fleet`", hint);
-        return None;
+impl Fleet {
+    /// Takes all keys; `None` without a database, or in a build without them, which is reported.
+    pub(super) fn read_whole(table: &mut Table<'_, '_>) -> Option<Self> {
+        if cfg!(not(feature = "fleet")) {
+            let hint = "install a build with it, or remove the table";
+            table.check.missing(table.at, "[fleet] needs a build with the feature `fleet`", hint);
+            return None;
+        }
+        let fleet = Self::read(table);
+        if table.has("database") == table.has("database_file") {
+            let hint = "write either database = \"postgres://USER@HOST/DATABASE\" or database_file";
+            let what = "[fleet] needs one of `database` and `database_file`";
+            table.check.missing(table.at, what, hint);
+            return None;
+        }
+        Some(fleet)
     }
-    if raw.database.is_some() == raw.database_file.is_some() {
-        let hint = "write either database = \"postgres://USER@HOST/DATABASE\" or database_file";
-        check.missing(*at, "[fleet] needs one of `database` and `database_file`", hint);
-        return None;
+}
+
+/// The address of a database, which may have a password and is not shown.
+#[cfg(feature = "config")]
+struct Database;
+
+#[cfg(feature = "config")]
+impl Kind<String> for Database {
+    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: String) -> String {
+        let Some(written) = table.take::<Text>(name) else { return default };
+        if let Err(why) = address(written.get_ref()) {
+            table.check.bad_value(table.key(name), written.span().start, "the address", why);
+        }
+        written.into_inner()
     }
-    if let Some(written) = &raw.database
-        && let Err(why) = address(written.get_ref())
-    {
-        check.bad_value(key("database"), written.span().start, "the address", &why);
+
+    fn show(&self, _: &String) -> Option<String> {
+        None
     }
-    let file = raw.database_file.as_ref();
-    let database_file = file.and_then(|written| check.path(key("database_file"), written));
-    let losses = [("stop", OnEngineLoss::Stop), ("finish", OnEngineLoss::Finish)];
-    let durabilities = [("any", Durability::Any), ("strict", Durability::Strict)];
-    let lease = 5 * SECOND..=600 * SECOND;
-    let drain = Duration::ZERO..=24 * 3600 * SECOND;
-    Some(Fleet {
-        database: raw.database.as_ref().map(|written| written.get_ref().clone()),
-        database_file,
-        name: raw.name.clone().unwrap_or_else(host_name),
-        lease: check.duration(key("lease"), raw.lease.as_ref(), 60 * SECOND, lease),
-        drain: check.duration(key("drain"), raw.drain.as_ref(), 300 * SECOND, drain),
-        on_engine_loss: check.choice(
-            key("on_engine_loss"),
-            raw.on_engine_loss.as_ref(),
-            OnEngineLoss::Stop,
-            &losses,
-        ),
-        shared_users: raw.shared_users.unwrap_or(false),
-        require: check.choice(key("require"), raw.require.as_ref(), Durability::Any, &durabilities),
-    })
 }
 
 #[cfg(all(feature = "config", feature = "fleet"))]
@@ -105,7 +112,6 @@ const fn address(_: &str) -> Result<(), String> {
 }
 
 /// The name of this machine.
-#[cfg(feature = "config")]
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

@@ -7,6 +7,8 @@ use ceased_core::policy::allow::{Allow, Holder};
 use toml::Spanned;
 
 use super::check::{Checker, Key};
+use super::kinds::Kind;
+use super::table::Table;
 use super::{RunAs, Users, raw};
 use crate::accounts;
 use crate::token_file;
@@ -111,13 +113,28 @@ pub(super) fn allow(
 
 /// Operators beside root and the user of the daemon. An anonymous peer is none: every user of this
 /// machine could be it.
-pub(super) fn operators(
-    key: Key,
-    written: Option<&Spanned<Vec<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> BTreeSet<Identity> {
+pub(super) struct Operators;
+
+impl Kind<BTreeSet<Identity>> for Operators {
+    fn read(
+        &self,
+        table: &mut Table<'_, '_>,
+        name: &'static str,
+        default: BTreeSet<Identity>,
+    ) -> BTreeSet<Identity> {
+        let Some(written) = table.take::<Vec<raw::Text>>(name) else { return default };
+        operators(table.key(name), &written, table.check)
+    }
+
+    fn show(&self, value: &BTreeSet<Identity>) -> Option<String> {
+        let names: Vec<String> = value.iter().map(ToString::to_string).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+}
+
+fn operators(key: Key, written: &[raw::Text], check: &mut Checker<'_>) -> BTreeSet<Identity> {
     let mut found = BTreeSet::new();
-    for text in written.iter().flat_map(|list| list.get_ref()) {
+    for text in written {
         let named = match text.get_ref().as_str() {
             "anonymous" => Err("an operator has an identity: give it a token".into()),
             text => identities(text).map_err(|hint| {

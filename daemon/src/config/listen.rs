@@ -5,14 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use toml::Spanned;
-
 use super::check::{Checker, Key};
 use super::defaults::{
     CONNECTIONS_PER_ADDRESS, GONE, KEEP_ALIVE, MODE_DEFAULT, REPLAY_BYTES, SESSION_IDLE,
     SESSIONS_PER_IDENTITY,
 };
 use super::error::line_of;
+use super::table::Part;
 use super::{HttpListen, Listen, identities, listen_access, raw};
 
 /// Maximum length of a socket path: the kernel's limit without the NUL.
@@ -97,39 +96,16 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         Transport::Tcp => (false, true, false),
         Transport::Stdio => (false, false, false),
         // With a path it listens on a Unix socket.
-        Transport::Http => (raw.path.is_some(), raw.path.is_none(), true),
+        Transport::Http => (raw.unix.path.is_some(), raw.unix.path.is_none(), true),
     };
-    let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
-    let list = |it: &Option<Spanned<Vec<raw::Text>>>| it.as_ref().map(|it| it.span().start);
-    let whole = |number: &Option<raw::Whole>| number.as_ref().map(|number| number.span().start);
-    for (name, written, allowed, owner) in [
-        ("path", place(&raw.path), unix, "unix"),
-        ("mode", raw.mode.as_ref().map(|mode| mode.span().start), unix, "unix"),
-        ("group", raw.group.as_ref().map(|it| it.span().start), unix, "unix"),
-        ("allow_users", raw.allow_users.as_ref().map(|it| it.span().start), unix, "unix"),
-        ("allow_groups", raw.allow_groups.as_ref().map(|it| it.span().start), unix, "unix"),
-        ("address", place(&raw.address), tcp, "tcp"),
-        ("token_file", place(&raw.token_file), tcp, "tcp"),
-        ("anonymous", place(&raw.anonymous), tcp, "tcp"),
-        ("allow_origins", raw.allow_origins.as_ref().map(|it| it.span().start), http, "http"),
-        ("session_idle", raw.session_idle.as_ref().map(|it| it.span().start), http, "http"),
-        ("gone", raw.gone.as_ref().map(|it| it.span().start), http, "http"),
-        ("keep_alive", raw.keep_alive.as_ref().map(|it| it.span().start), http, "http"),
-        ("sessions_per_identity", whole(&raw.sessions_per_identity), http, "http"),
-        ("connections_per_address", whole(&raw.connections_per_address), http, "http"),
-        ("replay_bytes", raw.replay_bytes.as_ref().map(|it| it.span().start), http, "http"),
-        ("view", raw.view.as_ref().map(|it| it.span().start), http, "http"),
-        ("tls_cert", place(&raw.tls_cert), http && tcp, "http"),
-        ("tls_key", place(&raw.tls_key), http && tcp, "http"),
-        ("resource", place(&raw.resource), http && tcp, "http"),
-        ("issuer", list(&raw.issuer), http && tcp, "http"),
-        ("audience", list(&raw.audience), http && tcp, "http"),
-        ("jwks", place(&raw.jwks), http && tcp, "http"),
-        ("issuer_ca_file", place(&raw.issuer_ca_file), http && tcp, "http"),
-        ("scopes", list(&raw.scopes), http && tcp, "http"),
-        ("groups_claim", place(&raw.groups_claim), http && tcp, "http"),
+    for (part, allowed, owner) in [
+        (&raw.unix as &dyn Part, unix, "unix"),
+        (&raw.tcp, tcp, "tcp"),
+        (&raw.http, http, "http"),
+        (&raw.tls, http && tcp, "http"),
+        (&raw.tokens, http && tcp, "http"),
     ] {
-        if let Some(at) = written.filter(|_| !allowed) {
+        for (name, at) in part.written().into_iter().filter(|_| !allowed) {
             let transport = written_text(raw.transport.as_ref());
             let what = if http {
                 let socket = if unix { "a Unix socket" } else { "an address" };
@@ -149,12 +125,12 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
 
 /// A listener for Streamable HTTP, on a Unix socket if it has a path.
 fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let socket = match &raw.path {
+    let socket = match &raw.unix.path {
         Some(_) => unix_listener(at, raw, check),
         None => tcp_listener(at, raw, true, check),
     };
     let mut allow_origins = Vec::new();
-    for written in raw.allow_origins.iter().flat_map(|list| list.get_ref()) {
+    for written in raw.http.allow_origins.iter().flat_map(|list| list.get_ref()) {
         let text = written.get_ref();
         if is_origin(text) {
             allow_origins.push(text.to_ascii_lowercase());
@@ -168,19 +144,22 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         let day = Duration::from_secs(24 * 60 * 60);
         check.duration(key(name), raw.as_ref(), default, Duration::from_millis(1)..=day)
     };
-    let session_idle = duration("session_idle", &raw.session_idle, SESSION_IDLE);
-    let gone = duration("gone", &raw.gone, GONE);
-    let keep_alive = duration("keep_alive", &raw.keep_alive, KEEP_ALIVE);
+    let session_idle = duration("session_idle", &raw.http.session_idle, SESSION_IDLE);
+    let gone = duration("gone", &raw.http.gone, GONE);
+    let keep_alive = duration("keep_alive", &raw.http.keep_alive, KEEP_ALIVE);
     let mut count = |name, raw: &Option<raw::Whole>, default| {
         check.whole(key(name), raw.as_ref(), default, 1..=100_000)
     };
     let sessions_per_identity =
-        count("sessions_per_identity", &raw.sessions_per_identity, SESSIONS_PER_IDENTITY);
-    let connections_per_address =
-        count("connections_per_address", &raw.connections_per_address, CONNECTIONS_PER_ADDRESS);
+        count("sessions_per_identity", &raw.http.sessions_per_identity, SESSIONS_PER_IDENTITY);
+    let connections_per_address = count(
+        "connections_per_address",
+        &raw.http.connections_per_address,
+        CONNECTIONS_PER_ADDRESS,
+    );
     let range = 0..=1024 * 1024 * 1024;
     let replay_bytes =
-        check.size(key("replay_bytes"), raw.replay_bytes.as_ref(), REPLAY_BYTES, range);
+        check.size(key("replay_bytes"), raw.http.replay_bytes.as_ref(), REPLAY_BYTES, range);
     Some(Listen::Http(HttpListen {
         socket: Box::new(socket?),
         allow_origins,
@@ -190,7 +169,7 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         sessions_per_identity,
         connections_per_address,
         replay_bytes,
-        view: raw.view.as_ref().is_none_or(|view| *view.get_ref()),
+        view: raw.http.view.as_ref().is_none_or(|view| *view.get_ref()),
         oauth: listen_access::oauth(raw, check).map(Box::new),
         tls: listen_access::tls(raw, check),
     }))
@@ -205,13 +184,13 @@ fn is_origin(text: &str) -> bool {
 }
 
 fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let path = match &raw.path {
+    let path = match &raw.unix.path {
         None => check.environment.socket(),
         Some(written) => check.path(key("path"), written)?,
     };
-    let at = raw.path.as_ref().map_or(at, |path| path.span().start);
+    let at = raw.unix.path.as_ref().map_or(at, |path| path.span().start);
     fits(&path, at, check);
-    let mode = raw.mode.as_ref().map_or(Some(MODE_DEFAULT), |mode| {
+    let mode = raw.unix.mode.as_ref().map_or(Some(MODE_DEFAULT), |mode| {
         let text = &mode.get_ref().0;
         let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         let bits = u32::from_str_radix(text, 8).ok().filter(|_| octal);
@@ -226,11 +205,12 @@ fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         check.bad_value(key("mode"), mode.span().start, &format!("{text:?}"), hint);
         None
     })?;
-    let group = match &raw.group {
+    let group = match &raw.unix.group {
         None => None,
         Some(written) => Some(identities::group(key("group"), written, check)?),
     };
-    let allow = identities::users(raw.allow_users.as_ref(), raw.allow_groups.as_ref(), check);
+    let allow =
+        identities::users(raw.unix.allow_users.as_ref(), raw.unix.allow_groups.as_ref(), check);
     Some(Listen::Unix { path, mode, group, allow })
 }
 
@@ -258,20 +238,20 @@ fn tcp_listener(
     let before = check.problems.len();
     let anonymous = check.choice(
         key("anonymous"),
-        raw.anonymous.as_ref(),
-        is_http && raw.token_file.is_none() && raw.issuer.is_none(),
+        raw.tcp.anonymous.as_ref(),
+        is_http && raw.tcp.token_file.is_none() && raw.tokens.issuer.is_none(),
         &[("refuse", false), ("allow", true)],
     );
     let is_said = check.problems.len() == before;
-    let token_file = match &raw.token_file {
+    let token_file = match &raw.tcp.token_file {
         None => None,
         Some(written) => Some(check.path(key("token_file"), written)?),
     };
-    let has_tokens = token_file.is_some() || raw.issuer.is_some();
+    let has_tokens = token_file.is_some() || raw.tokens.issuer.is_some();
     let address = address(at, raw, has_tokens && !anonymous, check);
     let address = address.filter(|_| is_said)?;
     if !anonymous && !has_tokens {
-        let at = raw.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
+        let at = raw.tcp.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
         let what = "this tcp [[listen]] would accept no peer: there is no `token_file`, and \
                     `anonymous` is \"refuse\"";
         let hint = "set a token_file, set anonymous = \"allow\" to accept all users of this \
@@ -290,7 +270,7 @@ fn address(
     all_are_known: bool,
     check: &mut Checker<'_>,
 ) -> Option<SocketAddr> {
-    let Some(written) = &raw.address else {
+    let Some(written) = &raw.tcp.address else {
         let (what, hint) = match raw.transport.as_ref().map(|it| it.get_ref().as_str()) {
             Some("http") => (
                 "this http [[listen]] has neither `address` nor `path`",

@@ -6,6 +6,7 @@ use super::check::{Checker, Key};
 use super::identities::is_scope;
 use super::oauth::{Jwks, OAuth, TlsFiles};
 use super::raw;
+use super::table::Part;
 use crate::safe_url::is_safe_url;
 
 /// Claim with the groups, if none is named.
@@ -23,21 +24,10 @@ fn texts(list: Option<&Spanned<Vec<raw::Text>>>) -> impl Iterator<Item = &raw::T
 /// The keys about signed tokens; `None` without an `issuer`.
 pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth> {
     let before = check.problems.len();
-    let Some(issuer) = raw.issuer.as_ref() else {
-        let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
-        let list = |it: &Option<Spanned<Vec<raw::Text>>>| it.as_ref().map(|it| it.span().start);
-        for (name, at) in [
-            ("resource", place(&raw.resource)),
-            ("audience", list(&raw.audience)),
-            ("jwks", place(&raw.jwks)),
-            ("issuer_ca_file", place(&raw.issuer_ca_file)),
-            ("scopes", list(&raw.scopes)),
-            ("groups_claim", place(&raw.groups_claim)),
-        ] {
-            if let Some(at) = at {
-                let what = format!("`{name}` in [[listen]] has no meaning without `issuer`");
-                check.problem(at, what, "write issuer = [\"https://…\"]");
-            }
+    let Some(issuer) = raw.tokens.issuer.as_ref() else {
+        for (name, at) in raw.tokens.written() {
+            let what = format!("`{name}` in [[listen]] has no meaning without `issuer`");
+            check.problem(at, what, "write issuer = [\"https://…\"]");
         }
         return None;
     };
@@ -50,9 +40,10 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
         value.clone()
     };
     let issuers: Vec<String> = texts(Some(issuer)).map(|text| url("issuer", text)).collect();
-    let resource = raw.resource.as_ref().map(|text| url("resource", text));
-    let jwks = raw.jwks.as_ref().and_then(|text| jwks(text, check));
-    let ca_file = raw.issuer_ca_file.as_ref().and_then(|it| check.path(key("issuer_ca_file"), it));
+    let resource = raw.tokens.resource.as_ref().map(|text| url("resource", text));
+    let jwks = raw.tokens.jwks.as_ref().and_then(|text| jwks(text, check));
+    let ca_file =
+        raw.tokens.issuer_ca_file.as_ref().and_then(|it| check.path(key("issuer_ca_file"), it));
     if issuers.is_empty() {
         let hint = "list the issuers of tokens, or leave the key out";
         check.bad_value(key("issuer"), issuer.span().start, "[]", hint);
@@ -62,21 +53,23 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
         let hint = "write resource = \"https://…/mcp\", the address that clients use";
         check.problem(issuer.span().start, what, hint);
     }
-    for text in texts(raw.scopes.as_ref()).filter(|text| !is_scope(text.get_ref())) {
+    for text in texts(raw.tokens.scopes.as_ref()).filter(|text| !is_scope(text.get_ref())) {
         let hint = "a scope has visible characters, without spaces, \" and \\";
         check.bad_value(key("scopes"), text.span().start, &format!("{:?}", text.get_ref()), hint);
     }
     let resource = resource.filter(|_| check.problems.len() == before)?;
     let audience: Vec<String> =
-        texts(raw.audience.as_ref()).map(|text| text.get_ref().clone()).collect();
-    let claim = raw.groups_claim.as_ref().map(|text| text.get_ref().clone());
+        texts(raw.tokens.audience.as_ref()).map(|text| text.get_ref().clone()).collect();
+    let claim = raw.tokens.groups_claim.as_ref().map(|text| text.get_ref().clone());
     Some(OAuth {
         audience: if audience.is_empty() { vec![resource.clone()] } else { audience },
         resource,
         issuers,
         jwks,
         ca_file,
-        scopes: texts(raw.scopes.as_ref()).map(|text| text.get_ref().as_str().into()).collect(),
+        scopes: texts(raw.tokens.scopes.as_ref())
+            .map(|text| text.get_ref().as_str().into())
+            .collect(),
         groups_claim: claim.unwrap_or_else(|| GROUPS_CLAIM.to_owned()),
     })
 }
@@ -96,7 +89,7 @@ fn jwks(text: &raw::Text, check: &mut Checker<'_>) -> Option<Jwks> {
 
 /// The files of TLS; `None` if the listener has none.
 pub(super) fn tls(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<TlsFiles> {
-    match (&raw.tls_cert, &raw.tls_key) {
+    match (&raw.tls.tls_cert, &raw.tls.tls_key) {
         (Some(cert), Some(secret)) => {
             let cert = check.path(key("tls_cert"), cert);
             Some(TlsFiles { key: check.path(key("tls_key"), secret)?, cert: cert? })

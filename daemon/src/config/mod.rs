@@ -27,16 +27,21 @@ mod env_file;
 mod error;
 mod fleet;
 #[cfg(feature = "config")]
+mod forms;
+#[cfg(feature = "config")]
 mod identities;
 #[cfg(feature = "config")]
 mod input;
 #[cfg(feature = "config")]
 mod json;
+mod keys;
+#[cfg(feature = "config")]
+mod kinds;
+mod launch;
 #[cfg(feature = "config")]
 mod listen;
 #[cfg(feature = "config")]
 mod listen_access;
-#[cfg(feature = "config")]
 mod monitoring;
 mod oauth;
 mod on_end;
@@ -46,7 +51,6 @@ mod progress;
 #[cfg(feature = "config")]
 mod raw;
 mod remote_server;
-#[cfg(feature = "config")]
 mod sections;
 mod server;
 #[cfg(feature = "config")]
@@ -55,6 +59,8 @@ mod server_table;
 mod server_url;
 mod socket_paths;
 #[cfg(feature = "config")]
+mod table;
+#[cfg(feature = "config")]
 mod tool;
 pub(crate) mod units;
 mod users;
@@ -62,22 +68,17 @@ mod users;
 mod values;
 mod variables;
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ceased_core::identity::Identity;
-use ceased_core::limits::OnTtl;
 use ceased_core::policy::access::Profile;
 use ceased_core::policy::allow::Allow;
 use ceased_core::tool::{OnDisconnect, TaskSupport, ToolHints};
-use ceased_transports::Address;
 
 use crate::owned_file::{self, Secrecy, Unfit};
-use crate::store::Damaged;
 use crate::tools::arguments::{Arguments, CommandTemplate, Template};
 use crate::tools::builtin_name::Builtin;
 use ceased_process::{Bounds, Isolation, OutputOptions, ReadProgress};
@@ -94,12 +95,18 @@ pub use discover::Environment;
 pub use env_file::EnvFile;
 pub use error::{ConfigError, Problem};
 pub use fleet::{Durability, Fleet, OnEngineLoss};
+pub(crate) use keys::Declared;
+pub use launch::Launch;
+pub use monitoring::{Alerts, Metrics, Otlp};
 pub use oauth::{Jwks, OAuth, TlsFiles};
 pub use on_end::OnEnd;
 pub use progress::ProgressPattern;
 pub use remote_server::{Oauth, RemoteServer};
+pub use sections::{Daemon, Limits, Log, Tasks};
 pub use server::{SERVER_NAME_MAX, Server, prefix_of};
 pub use socket_paths::{PathFacts, SocketPaths, SocketVariables};
+#[cfg(feature = "config")]
+use table::Table;
 pub(crate) use units::show_size;
 pub use users::Users;
 pub use variables::Variables;
@@ -153,58 +160,6 @@ pub struct Config {
     pub agents: Vec<Agent>,
     /// `[[profile]]`, in the order of the file; no name twice.
     pub profiles: Vec<Profile>,
-}
-
-/// `[daemon]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Daemon {
-    /// Directory of durable tasks; absolute.
-    pub state_dir: PathBuf,
-    /// Where tasks are kept.
-    pub store: Keeping,
-    /// Bytes reserved for finishing started tasks when the disk is full.
-    pub store_reserve: usize,
-    /// Pause after a failed write before the store is retried.
-    pub store_retry: Duration,
-    /// Treatment of a damaged store.
-    pub damaged_store: Damaged,
-    /// Maximum number of running jobs.
-    pub workers: usize,
-    /// Maximum number of queued jobs.
-    pub queue: usize,
-    /// Total time of a shutdown, from SIGTERM to the exit.
-    pub shutdown_grace: Duration,
-    /// Default effect of a disconnect on a plain call.
-    pub on_disconnect: OnDisconnect,
-    /// Default isolation of commands from other processes.
-    pub isolation: Isolation,
-    /// Directories below which clients choose where a tool runs; empty: the home of the caller.
-    pub roots: Vec<PathBuf>,
-    /// Whether users of this machine run commands of their own (`ceased run`).
-    pub allow_run: bool,
-    /// Operators beside root and the user of the daemon; none is anonymous.
-    pub operators: BTreeSet<Identity>,
-    /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
-    /// heartbeat.
-    pub heartbeat: Option<Duration>,
-    /// Bytes of output that a result shows as text.
-    pub text_limit: usize,
-    /// A name of the server for people.
-    pub title: Option<String>,
-    /// A page about the server.
-    pub website: Option<String>,
-    /// The use of the server, for models.
-    pub instructions: Option<String>,
-    /// How long the running calls of a stdio peer may still finish after it closed its input.
-    pub eof_grace: Duration,
-    /// Command after the end of a task or a long call.
-    pub on_end: OnEnd,
-    /// Shortest duration of a call that is followed by it.
-    pub on_end_after: Duration,
-    /// Its time limit.
-    pub on_end_timeout: Duration,
-    /// Maximum number of such commands that run at once.
-    pub on_end_running: usize,
 }
 
 /// Where tasks are kept.
@@ -285,112 +240,6 @@ impl Listen {
     }
 }
 
-/// `[limits]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// Maximum number of connections.
-    pub connections: usize,
-    /// Maximum number of connections of one identity; all but an eighth if `None`.
-    pub connections_per_identity: Option<usize>,
-    /// Connections reserved for each operator.
-    pub operator_connections: usize,
-    /// Size limit of a message.
-    pub message_bytes: usize,
-    /// Maximum nesting of arrays and objects in a message.
-    pub json_depth: usize,
-    /// Maximum number of unanswered requests of a connection.
-    pub inflight_per_connection: usize,
-    /// Maximum number of non-terminal tasks of an identity.
-    pub tasks_per_identity: usize,
-    /// Maximum number of retained terminal tasks of an identity.
-    pub stored_tasks_per_identity: usize,
-    /// Maximum bytes of retained results of an identity.
-    pub stored_bytes_per_identity: usize,
-    /// Size up to which a result is kept in memory as well as in the store.
-    pub resident_result_bytes: usize,
-    /// Maximum rate of task requests of an identity.
-    pub task_ops_per_second: u32,
-    /// Maximum number of running jobs of an identity; all but an eighth of the workers if `None`.
-    pub workers_per_identity: Option<usize>,
-    /// Maximum number of queued jobs of an identity; seven eighths of the queue if `None`.
-    pub queue_per_identity: Option<usize>,
-    /// Maximum number of remembered idempotency keys of an identity.
-    pub idempotency_keys_per_identity: usize,
-    /// Time that the answer to a keyed call is remembered.
-    pub idempotency_ttl: Duration,
-    /// Bytes of output of ended jobs that are kept.
-    pub output_bytes: usize,
-    /// Of those, bytes of one identity.
-    pub output_bytes_per_identity: usize,
-    /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
-    pub write_buffer_bytes: usize,
-    /// Time without progress of writes after which a peer is closed.
-    pub write_stall: Duration,
-    /// Deadline for presenting a token.
-    pub authenticate_within: Duration,
-    /// Time that a TCP peer may take to send one message.
-    pub frame_time: Duration,
-    /// Maximum bytes held for all peers.
-    pub held_bytes: usize,
-    /// Maximum bytes held for one identity; half of `held_bytes`, and at least one message, if
-    /// `None`.
-    pub held_bytes_per_identity: Option<usize>,
-    /// Maximum bytes of incomplete messages of all peers.
-    pub partial_bytes: usize,
-    /// Maximum bytes of incomplete messages of one identity, or of one network address without one;
-    /// half of `partial_bytes`, and at least one message, if `None`.
-    pub partial_bytes_per_identity: Option<usize>,
-    /// Maximum number of pending requests of a job to its client.
-    pub asks_per_job: usize,
-    /// Maximum number of calls of an identity suspended until it returns with the requested input
-    /// (MOD-07).
-    pub parked_per_identity: usize,
-    /// Time that such a call stays suspended.
-    pub parked_for: Duration,
-    /// Maximum number of subscriptions of a connection (MOD-08).
-    pub subscriptions_per_connection: usize,
-    /// Maximum number of tasks of a subscription.
-    pub tasks_per_subscription: usize,
-}
-
-/// `[tasks]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tasks {
-    /// TTL of a task that requests none; sent in whole milliseconds.
-    pub default_ttl: Duration,
-    /// Maximum TTL.
-    pub max_ttl: Duration,
-    /// Treatment of a task that still runs at its TTL.
-    pub on_ttl: OnTtl,
-    /// Time that the late result of such a task is kept.
-    pub late_result: Duration,
-    /// TTL of a task of an anonymous peer that requests none.
-    pub anonymous_ttl: Duration,
-    /// Poll interval sent to requestors.
-    pub poll_interval: Duration,
-    /// Page size of `tasks/list`.
-    pub page_size: usize,
-    /// Whether `notifications/tasks/status` are sent.
-    pub status_notifications: bool,
-}
-
-/// `[log]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Log {
-    /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
-    pub level: Option<Level>,
-    /// File of the audit records; None: nothing is recorded.
-    pub audit: Option<PathBuf>,
-    /// The part of each call that the audit log records.
-    pub calls: RecordCalls,
-    /// Names of arguments whose values are not recorded; `*` stands for any characters.
-    pub redact: Vec<String>,
-    /// Maximum number of ended calls that are kept for views.
-    pub ended_calls: usize,
-    /// Time for which they are kept.
-    pub ended_for: Duration,
-}
-
 /// The part of each call that the audit log records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
@@ -402,47 +251,6 @@ pub enum RecordCalls {
     Names,
     /// That, and the arguments without those to be redacted.
     Arguments,
-}
-
-/// `[metrics]`
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Metrics {
-    /// Address of the metrics endpoint of `ceased serve`, a Unix socket or a loopback address;
-    /// disabled if `None`.
-    pub listen: Option<Address>,
-}
-
-/// `[otlp]`: the collector that gets a span of each call (OBS-01).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Otlp {
-    /// Its URL; spans go to `/v1/traces` below it.
-    pub endpoint: String,
-    /// File of headers of its requests, one `Name: value` a line; not read here.
-    pub headers_file: Option<PathBuf>,
-    /// File of the authorities that its certificate is checked with; those of the system if `None`.
-    pub ca_file: Option<PathBuf>,
-    /// Name of this service in traces.
-    pub service_name: String,
-    /// Time limit of a request.
-    pub timeout: Duration,
-    /// Maximum number of spans that wait for delivery.
-    pub queue: usize,
-}
-
-/// `[alerts]`: thresholds of warnings.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Alerts {
-    /// Percent of a limit at which its gauge is warned about; 0 disables the warnings.
-    pub high_water: u8,
-    /// Time after which stopping a job counts as slow.
-    pub slow_stop: Duration,
-    /// Interval over which the next two are counted.
-    pub window: Duration,
-    /// Requests of an identity for unknown tasks; 0 disables the warnings.
-    pub unknown_tasks: u32,
-    /// Requests of an identity for a task before its `poll_interval` has passed; 0 disables the
-    /// warnings.
-    pub fast_polls: u32,
 }
 
 /// Lowest level that is logged.
@@ -752,8 +560,9 @@ impl Config {
                 file.read()?;
             }
         }
-        let of_servers = self.servers.iter_mut().filter_map(|server| server.env_file.as_mut());
-        let of_agents = self.agents.iter_mut().filter_map(|agent| agent.env_file.as_mut());
+        let of_servers =
+            self.servers.iter_mut().filter_map(|server| server.launch.env_file.as_mut());
+        let of_agents = self.agents.iter_mut().filter_map(|agent| agent.launch.env_file.as_mut());
         for file in of_servers.chain(of_agents) {
             file.read()?;
         }
@@ -826,31 +635,48 @@ impl Config {
             problems: Vec::new(),
             partial: Vec::new(),
         };
-        let raw = raw::read(&mut check);
-        check.has_issuer = raw.listen.iter().any(|(_, listen)| listen.issuer.is_some());
-        let limits = sections::limits(&raw.limits, &mut check);
-        let daemon = sections::daemon(&raw.daemon, &mut check);
-        let listen = listen::listeners(&raw.listen, &mut check);
-        let tools = tool::tools(raw.tools, &limits, &daemon, &mut check);
-        let servers = server_table::servers(raw.servers, &tools, &daemon, &mut check);
+        let file = table::file(&mut check);
+        let check = &mut check;
+        let limits = Limits::read(&mut Table::of(&file, Limits::HEADING, check));
+        let daemon = Daemon::read(&mut Table::of(&file, Daemon::HEADING, check));
+        let listen: Vec<(usize, raw::Listen)> = table::items(&file, "[[listen]]", check);
+        check.has_issuer = listen.iter().any(|(_, listen)| listen.tokens.issuer.is_some());
+        let listen = listen::listeners(&listen, check);
+        let tools = tool::tools(table::items(&file, "[[tool]]", check), &limits, &daemon, check);
+        let servers = table::items(&file, "[[server]]", check);
+        let servers = server_table::servers(servers, &tools, &daemon, check);
+        let agents = table::items(&file, "[[agent]]", check);
+        let agents = agent_table::agents(agents, &servers, &daemon, check);
+        let profiles = table::items(&file, "[[profile]]", check);
+        let otlp = Table::written(&file, Otlp::HEADING, check);
+        let otlp = otlp.and_then(|mut table| Otlp::read_whole(&mut table));
+        let fleet = Table::written(&file, Fleet::HEADING, check);
+        let fleet = fleet.and_then(|mut table| Fleet::read_whole(&mut table));
         let config = Self {
-            tasks: sections::tasks(&raw.tasks, &mut check),
-            log: sections::log(&raw.log, &mut check),
-            metrics: monitoring::metrics(&raw.metrics, &listen, &mut check),
-            alerts: monitoring::alerts(&raw.alerts, &mut check),
-            otlp: monitoring::otlp(raw.otlp.as_ref(), &mut check),
-            fleet: fleet::fleet(raw.fleet.as_ref(), &mut check),
-            start_at_once: server_table::start_at_once(&raw.common, &mut check),
-            agents: agent_table::agents(raw.agents, &servers, &daemon, &mut check),
-            profiles: profile_table::profiles(&raw.profiles, &servers, &mut check),
+            tasks: Tasks::read_checked(&mut Table::of(&file, Tasks::HEADING, check)),
+            log: Log::read(&mut Table::of(&file, Log::HEADING, check)),
+            metrics: Metrics::read_beside(&listen, &mut Table::of(&file, Metrics::HEADING, check)),
+            alerts: Alerts::read(&mut Table::of(&file, Alerts::HEADING, check)),
+            otlp,
+            fleet,
+            start_at_once: server_table::start_at_once(&mut Table::of(&file, "[servers]", check)),
+            profiles: profile_table::profiles(&profiles, &servers, check),
+            agents,
             servers,
             tools,
             listen,
             daemon,
             limits,
         };
-        if check.problems.is_empty() { Ok(config) } else { Err(ConfigError::new(check.problems)) }
+        let problems = std::mem::take(&mut check.problems);
+        if problems.is_empty() { Ok(config) } else { Err(ConfigError::new(problems)) }
     }
+}
+
+/// The keys of tables that the file has once, and whether each is read at the start alone.
+#[cfg(all(test, feature = "config"))]
+pub(crate) fn declared_keys() -> Vec<(&'static str, bool)> {
+    [Daemon::KEYS, Limits::KEYS, Tasks::KEYS, Log::KEYS, Metrics::KEYS, Alerts::KEYS].concat()
 }
 
 pub(crate) mod discover;

@@ -1,38 +1,160 @@
-//! `[metrics]` and `[alerts]`: the metrics endpoint, and thresholds of warnings.
+//! `[metrics]`, `[alerts]` and `[otlp]`: the metrics endpoint, thresholds of warnings, the collector.
 
+#[cfg(feature = "config")]
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use ceased_transports::http::client::Url;
-use ceased_transports::{Address, SocketMode};
+use ceased_transports::Address;
+#[cfg(feature = "config")]
+use ceased_transports::{SocketMode, http::client::Url};
 
-use super::check::{Checker, Key};
-use super::listen::SOCKET_PATH_BYTES_MAX;
-use super::{Alerts, Listen, Metrics, Otlp, raw};
+use super::keys::{Declared, keys};
+#[cfg(feature = "config")]
+use super::{
+    Listen,
+    check::{Checker, Key},
+    discover::Environment,
+    kinds::{Count, FilePath, HOUR, Kind, MS, Perhaps, Time, Words, row_of},
+    listen::SOCKET_PATH_BYTES_MAX,
+    table::Table,
+    units::show_duration,
+    values::Text,
+};
 
-const SECOND: Duration = Duration::from_secs(1);
-const HOUR: Duration = Duration::from_secs(3_600);
+keys! {
+    /// `[metrics]`
+    Metrics ["metrics"] {
+        /// Address of the metrics endpoint of `ceased serve`, a Unix socket or a loopback address;
+        /// disabled if `None`.
+        listen: Option<Address> = None, Endpoint, at start;
+    }
+}
 
-const LISTEN: Key = Key { table: "[metrics]", name: "listen" };
+keys! {
+    /// `[alerts]`: thresholds of warnings.
+    Alerts ["alerts"] {
+        /// Percent of a limit at which its gauge is warned about; 0 disables the warnings.
+        high_water: u8 = 80, Count(0..=100),
+            row |it| {
+                let slow = show_duration(it.slow_stop);
+                Some(("alerts", format!("{} % of a limit, stops slower than {slow}", it.high_water)))
+            };
+        /// Time after which stopping a job counts as slow.
+        slow_stop: Duration = Duration::from_secs(10), Time(MS..=HOUR), row |_| None;
+        /// Interval over which the next two are counted.
+        window: Duration = Duration::from_secs(60), Time(1000 * MS..=HOUR), row |_| None;
+        /// Requests of an identity for unknown tasks; 0 disables the warnings.
+        unknown_tasks: u32 = 20, Count(0..=1_000_000),
+            row |it| {
+                let (unknown, fast) = (it.unknown_tasks, it.fast_polls);
+                let window = show_duration(it.window);
+                Some(("", format!("{unknown} unknown tasks, {fast} fast polls within {window}")))
+            };
+        /// Requests of an identity for a task before its `poll_interval` has passed; 0 disables the
+        /// warnings.
+        fast_polls: u32 = 120, Count(0..=1_000_000), row |_| None;
+    }
+}
 
-pub(super) fn metrics(raw: &raw::Metrics, doors: &[Listen], check: &mut Checker<'_>) -> Metrics {
-    let listen = raw.listen.as_ref().and_then(|written| {
-        let listen = endpoint(written, check)?;
-        if doors.iter().any(|door| is_at(door, &listen)) {
+keys! {
+    /// `[otlp]`: the collector that gets a span of each call (OBS-01).
+    Otlp ["otlp"] {
+        /// Its URL; spans go to `/v1/traces` below it.
+        endpoint: String = String::new(), Collector,
+            row |it| Some(("otlp", format!("{}, as {:?}", it.endpoint, it.service_name)));
+        /// File of headers of its requests, one `Name: value` a line; not read here.
+        headers_file: Option<PathBuf> = None, Perhaps(FilePath), row |_| None;
+        /// File of the authorities that its certificate is checked with; those of the system if `None`.
+        ca_file: Option<PathBuf> = None, Perhaps(FilePath), row |_| None;
+        /// Name of this service in traces.
+        service_name: String = "ceased".to_owned(), Words, row |_| None;
+        /// Time limit of a request.
+        timeout: Duration = Duration::from_secs(10), Time(100 * MS..=HOUR), row |_| None;
+        /// Maximum number of spans that wait for delivery.
+        queue: usize = 2048, Count(1..=1_000_000), row |_| None;
+    }
+}
+
+#[cfg(feature = "config")]
+impl Metrics {
+    /// Takes all keys, and checks that no listener has the address.
+    pub(super) fn read_beside(doors: &[Listen], table: &mut Table<'_, '_>) -> Self {
+        let metrics = Self::read(table);
+        if let Some(listen) = &metrics.listen
+            && let Some(written) = table.again::<Text>("listen")
+            && doors.iter().any(|door| is_at(door, listen))
+        {
             let hint = "a [[listen]] already uses this address; change one of them";
-            check.bad_value(
-                LISTEN,
+            let (key, text) = (table.key("listen"), format!("{:?}", written.get_ref()));
+            table.check.bad_value(key, written.span().start, &text, hint);
+        }
+        metrics
+    }
+}
+
+#[cfg(feature = "config")]
+impl Otlp {
+    /// Takes all keys; `None` without the address, which is reported.
+    pub(super) fn read_whole(table: &mut Table<'_, '_>) -> Option<Self> {
+        let otlp = Self::read(table);
+        if table.has("endpoint") {
+            return Some(otlp);
+        }
+        let hint = "write endpoint = \"http://127.0.0.1:4318\"";
+        table.check.missing(table.at, "[otlp] has no `endpoint`", hint);
+        None
+    }
+}
+
+/// The address of the metrics endpoint.
+#[cfg(feature = "config")]
+struct Endpoint;
+
+#[cfg(feature = "config")]
+impl Kind<Option<Address>> for Endpoint {
+    fn read(
+        &self,
+        table: &mut Table<'_, '_>,
+        name: &'static str,
+        default: Option<Address>,
+    ) -> Option<Address> {
+        let Some(written) = table.take::<Text>(name) else { return default };
+        endpoint(table.key(name), &written, table.check)
+    }
+
+    fn show(&self, value: &Option<Address>) -> Option<String> {
+        value.as_ref().map(ToString::to_string)
+    }
+}
+
+/// The URL of a collector.
+#[cfg(feature = "config")]
+struct Collector;
+
+#[cfg(feature = "config")]
+impl Kind<String> for Collector {
+    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: String) -> String {
+        let Some(written) = table.take::<Text>(name) else { return default };
+        if let Err(why) = Url::parse(written.get_ref()) {
+            let text = format!("{:?}", written.get_ref());
+            table.check.bad_value(
+                table.key(name),
                 written.span().start,
-                &format!("{:?}", written.get_ref()),
-                hint,
+                &text,
+                format!("it {why}"),
             );
         }
-        Some(listen)
-    });
-    Metrics { listen }
+        written.into_inner()
+    }
+
+    fn show(&self, value: &String) -> Option<String> {
+        Some(value.clone())
+    }
 }
 
 /// Whether both cannot be bound at once.
+#[cfg(feature = "config")]
 fn is_at(door: &Listen, metrics: &Address) -> bool {
     match (door.socket(), metrics) {
         (Listen::Unix { path: one, .. }, Address::Unix { path: other, .. }) => one == other,
@@ -41,11 +163,13 @@ fn is_at(door: &Listen, metrics: &Address) -> bool {
     }
 }
 
-fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
+/// The address in a text.
+#[cfg(feature = "config")]
+fn endpoint(key: Key, written: &Text, check: &mut Checker<'_>) -> Option<Address> {
     let (text, at) = (written.get_ref(), written.span().start);
     let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
         (Some(path), _) => {
-            let path = check.path_in(LISTEN, written, path)?;
+            let path = check.path_in(key, written, path)?;
             if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
                 return Some(Address::Unix { path, mode: SocketMode::OWNER });
             }
@@ -59,64 +183,6 @@ fn endpoint(written: &raw::Text, check: &mut Checker<'_>) -> Option<Address> {
         }
         (None, Err(_)) => "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\"",
     };
-    check.bad_value(LISTEN, at, &format!("{text:?}"), hint);
+    check.bad_value(key, at, &format!("{text:?}"), hint);
     None
-}
-
-pub(super) fn alerts(raw: &raw::Alerts, check: &mut Checker<'_>) -> Alerts {
-    let key = |name| Key { table: "[alerts]", name };
-    let default = Alerts::default();
-    let mut count = |name, raw: &Option<raw::Whole>, default: u32, most| {
-        let default = usize::try_from(default).unwrap_or_default();
-        let count = check.whole(key(name), raw.as_ref(), default, 0..=most);
-        u32::try_from(count).unwrap_or(u32::MAX)
-    };
-    let high_water = count("high_water", &raw.high_water, default.high_water.into(), 100);
-    let unknown_tasks =
-        count("unknown_tasks", &raw.unknown_tasks, default.unknown_tasks, 1_000_000);
-    let fast_polls = count("fast_polls", &raw.fast_polls, default.fast_polls, 1_000_000);
-    let mut time = |name, raw: &Option<_>, default, range| {
-        check.duration(key(name), raw.as_ref(), default, range)
-    };
-    let slow_stop =
-        time("slow_stop", &raw.slow_stop, default.slow_stop, Duration::from_millis(1)..=HOUR);
-    let window = time("window", &raw.window, default.window, SECOND..=HOUR);
-    Alerts {
-        high_water: u8::try_from(high_water).unwrap_or(100),
-        slow_stop,
-        window,
-        unknown_tasks,
-        fast_polls,
-    }
-}
-
-/// The collector of spans; `None` if there is none, or it is wrong, which has been noted.
-pub(super) fn otlp(raw: Option<&(usize, raw::Otlp)>, check: &mut Checker<'_>) -> Option<Otlp> {
-    let (at, raw) = raw?;
-    let key = |name| Key { table: "[otlp]", name };
-    let Some(written) = &raw.endpoint else {
-        let hint = "write endpoint = \"http://127.0.0.1:4318\"";
-        check.missing(*at, "[otlp] has no `endpoint`", hint);
-        return None;
-    };
-    let endpoint = written.get_ref();
-    if let Err(why) = Url::parse(endpoint) {
-        let (at, hint) = (written.span().start, format!("it {why}"));
-        check.bad_value(key("endpoint"), at, &format!("{endpoint:?}"), hint);
-    }
-    let mut path = |name, raw: &Option<raw::Text>| {
-        raw.as_ref().and_then(|written| check.path(key(name), written))
-    };
-    let headers_file = path("headers_file", &raw.headers_file);
-    let ca_file = path("ca_file", &raw.ca_file);
-    let default = Duration::from_secs(10);
-    let range = Duration::from_millis(100)..=HOUR;
-    Some(Otlp {
-        endpoint: endpoint.clone(),
-        headers_file,
-        ca_file,
-        service_name: raw.service_name.clone().unwrap_or_else(|| "ceased".to_owned()),
-        timeout: check.duration(key("timeout"), raw.timeout.as_ref(), default, range),
-        queue: check.whole(key("queue"), raw.queue.as_ref(), 2048, 1..=1_000_000),
-    })
 }

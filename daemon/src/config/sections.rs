@@ -1,494 +1,356 @@
-//! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: defaults and valid ranges.
+//! `[daemon]`, `[limits]`, `[tasks]` and `[log]`: their keys, and rules between them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::check::{Checker, Key};
-use super::identities;
-use super::units::{parse_duration, show_duration};
-use super::{
-    Daemon, Keeping, Level, Limits, Log, OnDisconnect, OnEnd, OnTtl, RecordCalls, Tasks, raw,
-};
-use crate::store::Damaged;
+use ceased_core::identity::Identity;
+use ceased_core::limits::OnTtl;
+use ceased_core::tool::OnDisconnect;
 use ceased_process::Isolation;
+#[cfg(feature = "config")]
+use toml::Spanned;
 
-const MS: Duration = Duration::from_millis(1);
+use super::discover::Environment;
+#[cfg(feature = "config")]
+use super::forms::{Disconnect, EndCommand, FilePaths, Heartbeat, ISOLATION, Uri};
+#[cfg(feature = "config")]
+use super::identities::Operators;
+use super::keys::{Declared, keys};
+#[cfg(feature = "config")]
+use super::kinds::{
+    Bytes, Choice, Count, FilePath, Flag, GIB, KIB, Kind, MIB, MS, Perhaps, Row, Time, Words, YEAR,
+    row_of,
+};
+#[cfg(feature = "config")]
+use super::table::Table;
+#[cfg(feature = "config")]
+use super::units::show_duration;
+#[cfg(feature = "config")]
+use super::values::{Span, Text};
+use super::{Keeping, Level, OnEnd, RecordCalls};
+use crate::store::Damaged;
+use crate::tools::name::DEFAULT_HEARTBEAT;
+
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Upper bound of durations: beyond any sensible use and far below the range of a clock.
-pub(super) const YEAR: Duration = Duration::from_secs(365 * 86_400);
-
-/// More often, and heartbeats are work for a client.
-const HEARTBEAT_MIN: Duration = Duration::from_millis(100);
-
-/// A smaller depth rejects calls with arguments; a larger one exceeds the recursion limit of the
-/// parser.
-const DEPTHS: std::ops::RangeInclusive<u64> = 8..=128;
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
-const GIB: u64 = 1 << 30;
-
-/// Schemes of a page of the server.
-const WEB: [&str; 2] = ["https:", "http:"];
-
-pub(super) fn daemon(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
-    let key = |name| Key { table: "[daemon]", name };
-    let daemon = without_endings(raw, check);
-    Daemon {
-        on_end: on_end(key("on_end"), raw.on_end.as_ref(), check).unwrap_or_default(),
-        on_end_after: check.duration(
-            key("on_end_after"),
-            raw.on_end_after.as_ref(),
-            daemon.on_end_after,
-            Duration::ZERO..=24 * HOUR,
-        ),
-        on_end_timeout: check.duration(
-            key("on_end_timeout"),
-            raw.on_end_timeout.as_ref(),
-            daemon.on_end_timeout,
-            100 * MS..=HOUR,
-        ),
-        on_end_running: check.whole(
-            key("on_end_running"),
-            raw.on_end_running.as_ref(),
-            daemon.on_end_running,
-            1..=256,
-        ),
-        ..daemon
-    }
-}
-
-/// `[daemon]` without the keys of `on_end`.
-fn without_endings(raw: &raw::Daemon, check: &mut Checker<'_>) -> Daemon {
-    let key = |name| Key { table: "[daemon]", name };
-    let default = Daemon::default_in(check.environment);
-    let state_dir = match &raw.state_dir {
-        None => default.state_dir,
-        Some(written) => check.path(key("state_dir"), written).unwrap_or(default.state_dir),
-    };
-    Daemon {
-        state_dir,
-        store: check.choice(
-            key("store"),
-            raw.store.as_ref(),
-            default.store,
-            &[("auto", Keeping::Auto), ("disk", Keeping::Disk), ("memory", Keeping::Memory)],
-        ),
-        store_reserve: check.size(
-            key("store_reserve"),
-            raw.store_reserve.as_ref(),
-            default.store_reserve,
-            0..=GIB,
-        ),
-        store_retry: check.duration(
-            key("store_retry"),
-            raw.store_retry.as_ref(),
-            default.store_retry,
-            100 * MS..=HOUR,
-        ),
-        damaged_store: check.choice(
-            key("damaged_store"),
-            raw.damaged_store.as_ref(),
-            default.damaged_store,
-            &[("refuse", Damaged::Refuse), ("set_aside", Damaged::SetAside)],
-        ),
-        workers: check.whole(key("workers"), raw.workers.as_ref(), default.workers, 1..=4096),
-        queue: check.whole(key("queue"), raw.queue.as_ref(), default.queue, 0..=1_000_000),
-        shutdown_grace: check.duration(
-            key("shutdown_grace"),
-            raw.shutdown_grace.as_ref(),
-            default.shutdown_grace,
-            MS..=HOUR,
-        ),
-        eof_grace: check.duration(
-            key("eof_grace"),
-            raw.eof_grace.as_ref(),
-            default.eof_grace,
-            Duration::ZERO..=HOUR,
-        ),
-        on_disconnect: raw
-            .on_disconnect
-            .as_ref()
-            .and_then(|written| on_disconnect(key("on_disconnect"), written, check))
-            .unwrap_or(default.on_disconnect),
-        isolation: isolation(key("isolation"), raw.isolation.as_ref(), default.isolation, check),
-        roots: roots(key("roots"), raw.roots.as_ref(), check),
-        allow_run: raw.allow_run.unwrap_or(default.allow_run),
-        operators: identities::operators(key("operators"), raw.operators.as_ref(), check),
-        heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), default.heartbeat, check),
-        text_limit: check.size(
-            key("text_limit"),
-            raw.text_limit.as_ref(),
-            default.text_limit,
-            TEXT_LIMITS,
-        ),
-        title: raw.title.clone(),
-        website: raw.website.as_ref().and_then(|it| uri(key("website"), it, &WEB, check)),
-        instructions: raw.instructions.clone(),
-        ..default
-    }
-}
-
-/// A command after the end of a call; `None` if there is none, or it is wrong, which has been noted.
-pub(super) fn on_end(
-    key: Key,
-    raw: Option<&toml::Spanned<Vec<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> Option<OnEnd> {
-    let written = raw?.get_ref();
-    let mut elements: Vec<String> = written.iter().map(|text| text.get_ref().clone()).collect();
-    let program = elements.first_mut().filter(|program| program.contains('/'));
-    let anchored = program.map(|program| {
-        let (base, rest) = check.anchored(program).map_err(|why| (0, why.to_owned()))?;
-        *program = base.join(rest).to_string_lossy().into_owned();
-        Ok(())
-    });
-    let elements: Vec<&str> = elements.iter().map(String::as_str).collect();
-    match anchored.transpose().and_then(|_| OnEnd::new(&elements)) {
-        Ok(on_end) => Some(on_end),
-        Err((at, why)) => {
-            let element = written.get(at)?;
-            check.bad_value(key, element.span().start, &format!("{:?}", element.get_ref()), why);
-            None
-        }
-    }
-}
-
-/// Directories below which clients choose where a tool runs.
-fn roots(
-    key: Key,
-    written: Option<&toml::Spanned<Vec<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> Vec<PathBuf> {
-    let written = written.into_iter().flat_map(|list| list.get_ref());
-    written.filter_map(|root| check.path(key, root)).collect()
-}
-
-/// Isolation of commands from other processes.
-pub(super) fn isolation(
-    key: Key,
-    written: Option<&raw::Text>,
-    default: Isolation,
-    check: &mut Checker<'_>,
-) -> Isolation {
-    check.choice(key, written, default, &[("none", Isolation::None), ("pid", Isolation::Pid)])
-}
-
-/// Effect of a disconnect on a plain call.
-pub(super) fn on_disconnect(
-    key: Key,
-    written: &raw::Text,
-    check: &mut Checker<'_>,
-) -> Option<OnDisconnect> {
-    let text = written.get_ref();
-    match text.as_str() {
-        "cancel" => return Some(OnDisconnect::Cancel),
-        "detach" => return Some(OnDisconnect::Detach),
-        _ => {}
-    }
-    if let Ok(grace) = parse_duration(text)
-        && (MS..=HOUR).contains(&grace)
-    {
-        return Some(OnDisconnect::Grace(grace));
-    }
-    let hint = "it takes \"cancel\", \"detach\", or how long the call continues, such as \"30s\", \
-                up to 1h";
-    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
-    None
-}
 
 /// Less, and a verdict is all that fits; more, and no model can read it.
+#[cfg(feature = "config")]
 pub(super) const TEXT_LIMITS: std::ops::RangeInclusive<u64> = KIB..=16 * MIB;
 
-/// A URI of one of these schemes.
-pub(super) fn uri(
-    key: Key,
-    written: &raw::Text,
-    schemes: &[&str],
-    check: &mut Checker<'_>,
-) -> Option<String> {
-    let text = written.get_ref();
-    let known = schemes.iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
-    if known && !text.contains(char::is_whitespace) {
-        return Some(text.clone());
-    }
-    let hint = format!("it takes a URI that begins with {}", schemes.join(" or "));
-    check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
-    None
+const fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
 }
 
-/// The time between heartbeats; off for `None`.
-pub(super) fn heartbeat(
-    key: Key,
-    written: Option<&raw::Text>,
-    default: Option<Duration>,
-    check: &mut Checker<'_>,
-) -> Option<Duration> {
-    let Some(written) = written else { return default };
-    let text = written.get_ref();
-    let span = if text == "off" { Ok(Duration::ZERO) } else { parse_duration(text) };
-    match span {
-        Ok(Duration::ZERO) => None,
-        Ok(span) if (HEARTBEAT_MIN..=HOUR).contains(&span) => Some(span),
-        Ok(_) | Err(_) => {
-            let hint = "it takes 100ms to 1h, such as \"10s\", or \"off\"";
-            check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
-            default
+keys! {
+    /// `[daemon]`
+    Daemon ["daemon", environment] {
+        /// Directory of durable tasks; absolute.
+        state_dir: PathBuf = environment.state_dir(), FilePath, at start, row |_| None;
+        /// Where tasks are kept.
+        store: Keeping = Keeping::Auto,
+            Choice(&[
+                ("auto", Keeping::Auto),
+                ("disk", Keeping::Disk),
+                ("memory", Keeping::Memory),
+            ]),
+            at start,
+            row Self::store_row;
+        /// Bytes reserved for finishing started tasks when the disk is full.
+        store_reserve: usize = 8 << 20, Bytes(0..=GIB), at start;
+        /// Pause after a failed write before the store is retried.
+        store_retry: Duration = seconds(2), Time(100 * MS..=HOUR);
+        /// Treatment of a damaged store.
+        damaged_store: Damaged = Damaged::Refuse,
+            Choice(&[("refuse", Damaged::Refuse), ("set_aside", Damaged::SetAside)]),
+            at start;
+        /// Maximum number of running jobs.
+        workers: usize = 64, Count(1..=4096),
+            row |it| Some(("workers", format!("{}, {} more may wait", it.workers, it.queue)));
+        /// Maximum number of queued jobs.
+        queue: usize = 1024, Count(0..=1_000_000), row |_| None;
+        /// Total time of a shutdown, from SIGTERM to the exit.
+        shutdown_grace: Duration = seconds(10), Time(MS..=HOUR);
+        /// How long the running calls of a stdio peer may still finish after it closed its input. The
+        /// official SDKs send SIGTERM two seconds after they have closed a server's input.
+        eof_grace: Duration = Duration::from_millis(1500), Time(Duration::ZERO..=HOUR);
+        /// Default effect of a disconnect on a plain call.
+        on_disconnect: OnDisconnect = OnDisconnect::Cancel, Disconnect;
+        /// Default isolation of commands from other processes.
+        isolation: Isolation = Isolation::None, ISOLATION;
+        /// Directories below which clients choose where a tool runs; empty: the home of the caller.
+        roots: Vec<PathBuf> = Vec::new(), FilePaths;
+        /// Whether users of this machine run commands of their own (`ceased run`).
+        allow_run: bool = false, Flag,
+            row |it| it.allow_run.then(|| ("allow_run", "true".into()));
+        /// Operators beside root and the user of the daemon; none is anonymous.
+        operators: BTreeSet<Identity> = BTreeSet::new(), Operators;
+        /// Maximum interval of progress notifications to a requestor that wants progress; `None`: no
+        /// heartbeat.
+        heartbeat: Option<Duration> = Some(DEFAULT_HEARTBEAT), Heartbeat;
+        /// Bytes of output that a result shows as text.
+        text_limit: usize = 32 << 10, Bytes(TEXT_LIMITS);
+        /// A name of the server for people.
+        title: Option<String> = None, Perhaps(Words);
+        /// A page about the server.
+        website: Option<String> = None, Perhaps(Uri(&["https:", "http:"]));
+        /// The use of the server, for models.
+        instructions: Option<String> = None, Perhaps(Words);
+        /// Command after the end of a task or a long call.
+        on_end: OnEnd = OnEnd::default(), EndCommand;
+        /// Shortest duration of a call that is followed by it.
+        on_end_after: Duration = seconds(30), Time(Duration::ZERO..=24 * HOUR),
+            row |it| it.row_of_end("on_end_after", show_duration(it.on_end_after));
+        /// Its time limit.
+        on_end_timeout: Duration = seconds(10), Time(100 * MS..=HOUR),
+            row |it| it.row_of_end("on_end_timeout", show_duration(it.on_end_timeout));
+        /// Maximum number of such commands that run at once.
+        on_end_running: usize = 4, Count(1..=256),
+            row |it| it.row_of_end("on_end_running", it.on_end_running.to_string());
+    }
+}
+
+#[cfg(feature = "config")]
+impl Daemon {
+    fn store_row(&self) -> Row {
+        let place = self.state_dir.display();
+        let text = match self.store {
+            Keeping::Auto => format!("{place}, by `serve`"),
+            Keeping::Disk => place.to_string(),
+            Keeping::Memory => "none, tasks end with the daemon".into(),
+        };
+        Some(("store", text))
+    }
+
+    /// The row of a key that has a meaning with `on_end` alone.
+    fn row_of_end(&self, name: &'static str, value: String) -> Row {
+        (!self.on_end.is_empty()).then_some((name, value))
+    }
+}
+
+keys! {
+    /// `[limits]`
+    Limits ["limits"] {
+        /// Maximum number of connections.
+        connections: usize = 1024, Count(1..=100_000);
+        /// Maximum number of connections of one identity; all but an eighth if `None`.
+        connections_per_identity: Option<usize> = None, Perhaps(Count(1..=100_000));
+        /// Connections reserved for each operator.
+        operator_connections: usize = 8, Count(1..=1024);
+        /// Size limit of a message. The least one has room for an `initialize` request.
+        message_bytes: usize = 16 << 20, Bytes(4 * KIB..=GIB);
+        /// Maximum nesting of arrays and objects in a message. A smaller depth rejects calls with
+        /// arguments; a larger one exceeds the recursion limit of the parser.
+        json_depth: usize = 128, Count(8..=128);
+        /// Maximum number of unanswered requests of a connection.
+        inflight_per_connection: usize = 1024, Count(1..=100_000);
+        /// Maximum number of non-terminal tasks of an identity.
+        tasks_per_identity: usize = 256, Count(1..=1_000_000);
+        /// Maximum number of retained terminal tasks of an identity.
+        stored_tasks_per_identity: usize = 10_000, Count(1..=10_000_000);
+        /// Maximum bytes of retained results of an identity.
+        stored_bytes_per_identity: usize = 256 << 20, Bytes(MIB..=1024 * GIB);
+        /// Size up to which a result is kept in memory as well as in the store.
+        resident_result_bytes: usize = 16 << 10, Bytes(0..=GIB);
+        /// Maximum rate of task requests of an identity.
+        task_ops_per_second: u32 = 1000, Count(1..=1_000_000);
+        /// Maximum number of running jobs of an identity; all but an eighth of the workers if `None`.
+        workers_per_identity: Option<usize> = None, Perhaps(Count(1..=4096));
+        /// Maximum number of queued jobs of an identity; seven eighths of the queue if `None`.
+        queue_per_identity: Option<usize> = None, Perhaps(Count(0..=1_000_000));
+        /// Maximum number of remembered idempotency keys of an identity.
+        idempotency_keys_per_identity: usize = 1024, Count(1..=1_000_000), row Self::row_of_keys;
+        /// Time that the answer to a keyed call is remembered.
+        idempotency_ttl: Duration = seconds(600), Time(MS..=YEAR), row |_| None;
+        /// Bytes of output of ended jobs that are kept.
+        output_bytes: usize = 64 << 20, Bytes(0..=1024 * GIB);
+        /// Of those, bytes of one identity.
+        output_bytes_per_identity: usize = 16 << 20, Bytes(0..=1024 * GIB);
+        /// Unsent bytes of one connection past which new requests are refused; closed past twice this.
+        write_buffer_bytes: usize = 8 << 20, Bytes(64 * KIB..=GIB);
+        /// Time without progress of writes after which a peer is closed.
+        write_stall: Duration = seconds(30), Time(MS..=HOUR);
+        /// Deadline for presenting a token.
+        authenticate_within: Duration = seconds(10), Time(MS..=HOUR);
+        /// Time that a TCP peer may take to send one message.
+        frame_time: Duration = seconds(30), Time(MS..=HOUR);
+        /// Maximum bytes held for all peers; at least one message, as the next three.
+        held_bytes: usize = 512 << 20, Bytes(message_bytes as u64..=1024 * GIB);
+        /// Maximum bytes held for one identity; half of `held_bytes`, and at least one message, if
+        /// `None`.
+        held_bytes_per_identity: Option<usize> = None,
+            Perhaps(Bytes(message_bytes as u64..=1024 * GIB));
+        /// Maximum bytes of incomplete messages of all peers.
+        partial_bytes: usize = 256 << 20, Bytes(message_bytes as u64..=1024 * GIB);
+        /// Maximum bytes of incomplete messages of one identity, or of one network address without one;
+        /// half of `partial_bytes`, and at least one message, if `None`.
+        partial_bytes_per_identity: Option<usize> = None,
+            Perhaps(Bytes(message_bytes as u64..=1024 * GIB));
+        /// Maximum number of pending requests of a job to its client.
+        asks_per_job: usize = 64, Count(1..=100_000);
+        /// Maximum number of calls of an identity suspended until it returns with the requested input
+        /// (MOD-07).
+        parked_per_identity: usize = 16, Count(1..=100_000), row Self::row_of_parked;
+        /// Time that such a call stays suspended.
+        parked_for: Duration = seconds(300), Time(MS..=24 * HOUR), row |_| None;
+        /// Maximum number of subscriptions of a connection (MOD-08).
+        subscriptions_per_connection: usize = 64, Count(1..=100_000), row Self::row_of_subscriptions;
+        /// Maximum number of tasks of a subscription.
+        tasks_per_subscription: usize = 1024, Count(1..=100_000), row |_| None;
+    }
+}
+
+#[cfg(feature = "config")]
+impl Limits {
+    fn row_of_keys(&self) -> Row {
+        let (keys, ttl) = (self.idempotency_keys_per_identity, self.idempotency_ttl);
+        let text = format!("{keys}, their answers for {}", show_duration(ttl));
+        Some(("idempotency_keys", text))
+    }
+
+    fn row_of_parked(&self) -> Row {
+        let (calls, time) = (self.parked_per_identity, show_duration(self.parked_for));
+        Some(("parked", format!("{calls} calls an identity, for {time}")))
+    }
+
+    fn row_of_subscriptions(&self) -> Row {
+        let (count, tasks) = (self.subscriptions_per_connection, self.tasks_per_subscription);
+        Some(("subscriptions", format!("{count} a connection, {tasks} tasks each")))
+    }
+}
+
+keys! {
+    /// `[tasks]`
+    Tasks ["tasks"] {
+        /// TTL of a task that requests none; sent in whole milliseconds.
+        default_ttl: Duration = HOUR, Time(MS..=YEAR);
+        /// Maximum TTL.
+        max_ttl: Duration = 24 * HOUR, Time(MS..=YEAR);
+        /// Treatment of a task that still runs at its TTL.
+        on_ttl: OnTtl = OnTtl::Finish,
+            Choice(&[("finish", OnTtl::Finish), ("stop", OnTtl::Stop)]),
+            row Self::row_of_end;
+        /// Time that the late result of such a task is kept.
+        late_result: Duration = seconds(300), Time(Duration::ZERO..=YEAR), row |_| None;
+        /// TTL of a task of an anonymous peer that requests none.
+        anonymous_ttl: Duration = seconds(600), Time(MS..=YEAR);
+        /// Poll interval sent to requestors.
+        poll_interval: Duration = seconds(1), Time(MS..=HOUR);
+        /// Page size of `tasks/list`.
+        page_size: usize = 100, Count(1..=10_000);
+        /// Whether `notifications/tasks/status` are sent.
+        status_notifications: bool = true, Flag;
+    }
+}
+
+#[cfg(feature = "config")]
+impl Tasks {
+    fn row_of_end(&self) -> Row {
+        let text = match self.on_ttl {
+            OnTtl::Finish => {
+                format!("finish, the result is kept for {}", show_duration(self.late_result))
+            }
+            OnTtl::Stop => "stop".into(),
+        };
+        Some(("on_ttl", text))
+    }
+
+    /// Takes all keys, and checks that no TTL exceeds the maximum.
+    pub(super) fn read_checked(table: &mut Table<'_, '_>) -> Self {
+        let tasks = Self::read(table);
+        let max: Option<Spanned<Span>> = table.again("max_ttl");
+        // Report the problem at a written value: with both defaults there is none.
+        for (name, ttl) in
+            [("default_ttl", tasks.default_ttl), ("anonymous_ttl", tasks.anonymous_ttl)]
+        {
+            let written: Option<Spanned<Span>> = table.again(name);
+            if let Some(at) = written.as_ref().or(max.as_ref()).filter(|_| ttl > tasks.max_ttl) {
+                let value = match &written {
+                    Some(written) => format!("{:?}", written.get_ref().0),
+                    None => format!("{} by default", show_duration(ttl)),
+                };
+                let most = show_duration(tasks.max_ttl);
+                let hint = format!("it takes at most `max_ttl`, which is {most}");
+                table.check.bad_value(table.key(name), at.span().start, &value, hint);
+            }
         }
+        tasks
     }
 }
 
-pub(super) fn limits(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
-    let key = |name| Key { table: "[limits]", name };
-    let default = Limits::default();
-    let mut count = |name, raw: &Option<raw::Whole>, default, most| {
-        check.whole(key(name), raw.as_ref(), default, 1..=most)
-    };
-    let connections = count("connections", &raw.connections, default.connections, 100_000);
-    let operator_connections = count(
-        "operator_connections",
-        &raw.operator_connections,
-        default.operator_connections,
-        1024,
-    );
-    let inflight_per_connection = count(
-        "inflight_per_connection",
-        &raw.inflight_per_connection,
-        default.inflight_per_connection,
-        100_000,
-    );
-    let tasks_per_identity =
-        count("tasks_per_identity", &raw.tasks_per_identity, default.tasks_per_identity, 1_000_000);
-    let stored_tasks_per_identity = count(
-        "stored_tasks_per_identity",
-        &raw.stored_tasks_per_identity,
-        default.stored_tasks_per_identity,
-        10_000_000,
-    );
-    let idempotency_keys_per_identity = count(
-        "idempotency_keys_per_identity",
-        &raw.idempotency_keys_per_identity,
-        default.idempotency_keys_per_identity,
-        1_000_000,
-    );
-    let task_ops_per_second = count(
-        "task_ops_per_second",
-        &raw.task_ops_per_second,
-        default.task_ops_per_second as usize,
-        1_000_000,
-    );
-    let share = |name, raw: &Option<raw::Whole>, check: &mut Checker<'_>, most| {
-        raw.as_ref().map(|written| check.whole(key(name), Some(written), 1, 1..=most))
-    };
-    let connections_per_identity =
-        share("connections_per_identity", &raw.connections_per_identity, check, 100_000);
-    let workers_per_identity =
-        share("workers_per_identity", &raw.workers_per_identity, check, 4096);
-    let queue_per_identity = raw
-        .queue_per_identity
-        .as_ref()
-        .map(|written| check.whole(key("queue_per_identity"), Some(written), 0, 0..=1_000_000));
-    let mut size =
-        |name, raw: &Option<_>, default, range| check.size(key(name), raw.as_ref(), default, range);
-    // The minimum has room for an `initialize` request.
-    let message_bytes =
-        size("message_bytes", &raw.message_bytes, default.message_bytes, 4 * KIB..=GIB);
-    // The minimum has room for one message.
-    let held_bytes = size(
-        "held_bytes",
-        &raw.held_bytes,
-        default.held_bytes.max(message_bytes),
-        message_bytes as u64..=1024 * GIB,
-    );
-    // The minimum has room for one message.
-    let partial_bytes = size(
-        "partial_bytes",
-        &raw.partial_bytes,
-        default.partial_bytes.max(message_bytes),
-        message_bytes as u64..=1024 * GIB,
-    );
-    // The minimum has room for one message.
-    let own = &raw.partial_bytes_per_identity;
-    let most = message_bytes as u64..=1024 * GIB;
-    let partial_bytes_per_identity =
-        own.is_some().then(|| size("partial_bytes_per_identity", own, message_bytes, most.clone()));
-    let own = &raw.held_bytes_per_identity;
-    let held_bytes_per_identity =
-        own.is_some().then(|| size("held_bytes_per_identity", own, message_bytes, most));
-    Limits {
-        connections,
-        connections_per_identity,
-        operator_connections,
-        message_bytes,
-        held_bytes,
-        held_bytes_per_identity,
-        partial_bytes,
-        partial_bytes_per_identity,
-        workers_per_identity,
-        inflight_per_connection,
-        tasks_per_identity,
-        stored_tasks_per_identity,
-        stored_bytes_per_identity: size(
-            "stored_bytes_per_identity",
-            &raw.stored_bytes_per_identity,
-            default.stored_bytes_per_identity,
-            MIB..=1024 * GIB,
-        ),
-        resident_result_bytes: size(
-            "resident_result_bytes",
-            &raw.resident_result_bytes,
-            default.resident_result_bytes,
-            0..=GIB,
-        ),
-        task_ops_per_second: u32::try_from(task_ops_per_second).unwrap_or(u32::MAX),
-        queue_per_identity,
-        idempotency_keys_per_identity,
-        output_bytes: size("output_bytes", &raw.output_bytes, default.output_bytes, 0..=1024 * GIB),
-        output_bytes_per_identity: size(
-            "output_bytes_per_identity",
-            &raw.output_bytes_per_identity,
-            default.output_bytes_per_identity,
-            0..=1024 * GIB,
-        ),
-        write_buffer_bytes: size(
-            "write_buffer_bytes",
-            &raw.write_buffer_bytes,
-            default.write_buffer_bytes,
-            64 * KIB..=GIB,
-        ),
-        write_stall: check.duration(
-            key("write_stall"),
-            raw.write_stall.as_ref(),
-            default.write_stall,
-            MS..=HOUR,
-        ),
-        idempotency_ttl: check.duration(
-            key("idempotency_ttl"),
-            raw.idempotency_ttl.as_ref(),
-            default.idempotency_ttl,
-            MS..=YEAR,
-        ),
-        authenticate_within: check.duration(
-            key("authenticate_within"),
-            raw.authenticate_within.as_ref(),
-            default.authenticate_within,
-            MS..=HOUR,
-        ),
-        frame_time: check.duration(
-            key("frame_time"),
-            raw.frame_time.as_ref(),
-            default.frame_time,
-            MS..=HOUR,
-        ),
-        ..limits_of_input(raw, check)
+keys! {
+    /// `[log]`
+    Log ["log"] {
+        /// Level of the log; None: "info", and "warn" where one peer is served on standard input.
+        level: Option<Level> = None,
+            Choice(&[
+                ("off", Some(Level::Off)),
+                ("error", Some(Level::Error)),
+                ("warn", Some(Level::Warn)),
+                ("info", Some(Level::Info)),
+                ("debug", Some(Level::Debug)),
+                ("trace", Some(Level::Trace)),
+            ]),
+            row |it| {
+                let level = it.level.map_or("info, with stdio warn", Level::name);
+                Some(("log level", level.into()))
+            };
+        /// File of the audit records; None: nothing is recorded.
+        audit: Option<PathBuf> = None, Perhaps(FilePath), at start,
+            row |it| {
+                let path = it.audit.as_ref().map(|path| path.display().to_string());
+                Some(("audit", path.unwrap_or_else(|| "none".into())))
+            };
+        /// The part of each call that the audit log records.
+        calls: RecordCalls = RecordCalls::Names, RECORDED, at start,
+            row |it| {
+                let calls = RECORDED.show(&it.calls)?;
+                Some(("recorded calls", format!("{calls}, redacted: {}", it.redact.join(" "))))
+            };
+        /// Names of arguments whose values are not recorded; `*` stands for any characters.
+        redact: Vec<String> = redacted(), Names, at start, row |_| None;
+        /// Maximum number of ended calls that are kept for views.
+        ended_calls: usize = 1000, Count(0..=100_000), at start,
+            row |it| {
+                let time = show_duration(it.ended_for);
+                Some(("ended_calls", format!("{} for {time}", it.ended_calls)))
+            };
+        /// Time for which they are kept.
+        ended_for: Duration = 12 * HOUR, Time(MS..=YEAR), at start, row |_| None;
     }
 }
 
-/// The limits on nesting, requests of tools to clients, and subscriptions; the others keep their
-/// defaults.
-fn limits_of_input(raw: &raw::Limits, check: &mut Checker<'_>) -> Limits {
-    let key = |name| Key { table: "[limits]", name };
-    let default = Limits::default();
-    let json_depth =
-        check.whole(key("json_depth"), raw.json_depth.as_ref(), default.json_depth, DEPTHS);
-    let mut count = |name, raw: &Option<raw::Whole>, default| {
-        check.whole(key(name), raw.as_ref(), default, 1..=100_000)
-    };
-    Limits {
-        json_depth,
-        asks_per_job: count("asks_per_job", &raw.asks_per_job, default.asks_per_job),
-        parked_per_identity: count(
-            "parked_per_identity",
-            &raw.parked_per_identity,
-            default.parked_per_identity,
-        ),
-        subscriptions_per_connection: count(
-            "subscriptions_per_connection",
-            &raw.subscriptions_per_connection,
-            default.subscriptions_per_connection,
-        ),
-        tasks_per_subscription: count(
-            "tasks_per_subscription",
-            &raw.tasks_per_subscription,
-            default.tasks_per_subscription,
-        ),
-        parked_for: check.duration(
-            key("parked_for"),
-            raw.parked_for.as_ref(),
-            default.parked_for,
-            MS..=24 * HOUR,
-        ),
-        ..default
-    }
+/// The part of each call that the audit log records.
+#[cfg(feature = "config")]
+const RECORDED: Choice<RecordCalls> = Choice(&[
+    ("none", RecordCalls::None),
+    ("names", RecordCalls::Names),
+    ("arguments", RecordCalls::Arguments),
+]);
+
+fn redacted() -> Vec<String> {
+    let names = ["*password*", "*passwd*", "*secret*", "*token*", "*credential*", "*api*key*"];
+    names.map(str::to_owned).to_vec()
 }
 
-pub(super) fn tasks(raw: &raw::Tasks, check: &mut Checker<'_>) -> Tasks {
-    let key = |name| Key { table: "[tasks]", name };
-    let default = Tasks::default();
-    let on_ttl = check.choice(
-        key("on_ttl"),
-        raw.on_ttl.as_ref(),
-        default.on_ttl,
-        &[("finish", OnTtl::Finish), ("stop", OnTtl::Stop)],
-    );
-    let page_size =
-        check.whole(key("page_size"), raw.page_size.as_ref(), default.page_size, 1..=10_000);
-    let mut time = |name, raw: &Option<_>, default, range| {
-        check.duration(key(name), raw.as_ref(), default, range)
-    };
-    let late_result =
-        time("late_result", &raw.late_result, default.late_result, Duration::ZERO..=YEAR);
-    let poll_interval = time("poll_interval", &raw.poll_interval, default.poll_interval, MS..=HOUR);
-    let max_ttl = time("max_ttl", &raw.max_ttl, default.max_ttl, MS..=YEAR);
-    let default_ttl = time("default_ttl", &raw.default_ttl, default.default_ttl, MS..=YEAR);
-    let anonymous_ttl = time("anonymous_ttl", &raw.anonymous_ttl, default.anonymous_ttl, MS..=YEAR);
-    // Report the problem at a written value: with both defaults there is none.
-    for (name, ttl, written) in [
-        ("default_ttl", default_ttl, raw.default_ttl.as_ref()),
-        ("anonymous_ttl", anonymous_ttl, raw.anonymous_ttl.as_ref()),
-    ] {
-        if let Some(at) = written.or(raw.max_ttl.as_ref()).filter(|_| ttl > max_ttl) {
-            check.problem(
-                at.span().start,
-                match written {
-                    Some(written) => format!("`{name}` in [tasks] is {:?}", written.get_ref().0),
-                    None => format!("`{name}` in [tasks] is {} by default", show_duration(ttl)),
-                },
-                format!("it takes at most `max_ttl`, which is {}", show_duration(max_ttl)),
-            );
-        }
-    }
-    Tasks {
-        default_ttl,
-        max_ttl,
-        on_ttl,
-        late_result,
-        anonymous_ttl,
-        poll_interval,
-        page_size,
-        status_notifications: raw.status_notifications.unwrap_or(default.status_notifications),
-    }
-}
+/// Names of arguments, in lower case.
+#[cfg(feature = "config")]
+struct Names;
 
-pub(super) fn log(raw: &raw::Log, check: &mut Checker<'_>) -> Log {
-    let key = |name| Key { table: "[log]", name };
-    let audit = raw.audit.as_ref().and_then(|written| check.path(key("audit"), written));
-    let levels = [Level::Off, Level::Error, Level::Warn, Level::Info, Level::Debug, Level::Trace];
-    let choices = levels.map(|level| (level.name(), Some(level)));
-    let level = check.choice(key("level"), raw.level.as_ref(), None, &choices);
-    let choices = [
-        ("none", RecordCalls::None),
-        ("names", RecordCalls::Names),
-        ("arguments", RecordCalls::Arguments),
-    ];
-    let calls = check.choice(key("calls"), raw.calls.as_ref(), RecordCalls::default(), &choices);
-    let redact = raw.redact.as_ref().map(|names| {
-        names.get_ref().iter().map(|name| name.get_ref().to_lowercase()).collect::<Vec<_>>()
-    });
-    let redact = redact.unwrap_or_else(|| Log::default().redact);
-    let default = Log::default();
-    let ended_calls =
-        check.whole(key("ended_calls"), raw.ended_calls.as_ref(), default.ended_calls, 0..=100_000);
-    let ended_for =
-        check.duration(key("ended_for"), raw.ended_for.as_ref(), default.ended_for, MS..=YEAR);
-    Log { level, audit, calls, redact, ended_calls, ended_for }
+#[cfg(feature = "config")]
+impl Kind<Vec<String>> for Names {
+    fn read(
+        &self,
+        table: &mut Table<'_, '_>,
+        name: &'static str,
+        default: Vec<String>,
+    ) -> Vec<String> {
+        let written: Option<Vec<Text>> = table.take(name);
+        let lower = |names: Vec<Text>| names.iter().map(|it| it.get_ref().to_lowercase()).collect();
+        written.map_or(default, lower)
+    }
+
+    fn show(&self, value: &Vec<String>) -> Option<String> {
+        Some(value.join(" "))
+    }
 }

@@ -2,18 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ceased_core::policy::allow::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;
-use ceased_process::{Bounds, Inherit, Isolation};
 
+use super::Tool;
+use super::launch::Launch;
 use super::remote_server::RemoteServer;
-use super::variables::Variables;
-use super::{EnvFile, RunAs, Tool};
 
 /// Longest name of a server: its tools get it as a prefix, and their names have 128 characters.
 pub const SERVER_NAME_MAX: usize = 64;
@@ -27,14 +25,8 @@ pub struct Server {
     pub command: Vec<OsString>,
     /// Place and credentials of a server by URL.
     pub remote: Option<RemoteServer>,
-    /// Working directory; that of the daemon if `None`.
-    pub cwd: Option<PathBuf>,
-    /// Variables that are set.
-    pub env: Variables,
-    /// Variables inherited from the daemon.
-    pub inherit: Inherit,
-    /// File of further variables.
-    pub env_file: Option<EnvFile>,
+    /// The start of its processes.
+    pub launch: Launch,
     /// Text before the names of its tools and prompts; [`prefix_of`] if `None`.
     pub prefix: Option<String>,
     /// Revision in which it is spoken to.
@@ -78,23 +70,9 @@ pub struct Server {
     pub allow: Allow,
     /// Questions before a tool runs, by its name without the prefix.
     pub confirm: BTreeMap<String, String>,
-    /// User of its processes.
-    pub run_as: Option<RunAs>,
-    /// Isolation of its processes from others.
-    pub isolation: Isolation,
-    /// Bounds of the resources of one instance.
-    pub bounds: Bounds,
 }
 
 impl Server {
-    /// The variables of its processes beside inherited ones, later ones first in effect.
-    ///
-    /// # Errors
-    /// If its `env_file` has not been read.
-    pub(crate) fn variables(&self) -> Result<Vec<(OsString, OsString)>, String> {
-        self.env.after(self.env_file.as_ref())
-    }
-
     /// Program and arguments, or its URL, for people.
     #[must_use]
     pub fn runs(&self) -> String {

@@ -9,19 +9,21 @@ use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, Sta
 use ceased_core::upstream::spoken::Revision;
 use toml::Spanned;
 
-use super::bounds::{Written, bounds};
 use super::check::{Checker, Key};
 use super::defaults::{STARTS_MAX, most_of, start_at_once_default};
 use super::error::line_of;
+use super::forms::heartbeat;
 use super::json::Ordered;
+use super::kinds::{Count, HOUR, Kind, MS, YEAR};
+use super::launch::Launch;
 use super::remote_server::RemoteServer;
-use super::sections::{YEAR, heartbeat, isolation};
 use super::server::{SERVER_NAME_MAX, Server, clashes};
 use super::server_url;
-use super::tool::{inherited, variable_flaw};
+use super::table::Table;
+use super::tool::variable_flaw;
 use super::units::parse_duration;
 use super::variables::Variables;
-use super::{Daemon, EnvFile, RunAs, Tool, identities, raw};
+use super::{Daemon, RunAs, Tool, identities, raw};
 
 const TABLE: &str = "[[server]]";
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -30,8 +32,6 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 pub(super) const GRACE_MAX: Duration = Duration::from_secs(600);
 pub(super) const DRAIN: Duration = Duration::from_secs(30);
-pub(super) const HOUR: Duration = Duration::from_secs(3600);
-pub(super) const MS: Duration = Duration::from_millis(1);
 /// Instances of a server: each is a process tree.
 const INSTANCES: usize = 16;
 pub(super) const INSTANCES_MAX: u64 = 4096;
@@ -42,10 +42,11 @@ const fn key(name: &'static str) -> Key {
 }
 
 /// `[servers]`
-pub(super) fn start_at_once(raw: &raw::Servers, check: &mut Checker<'_>) -> usize {
-    let key = Key { table: "[servers]", name: "start_at_once" };
-    let range = 1..=STARTS_MAX as u64;
-    check.whole(key, raw.start_at_once.as_ref(), start_at_once_default(), range)
+pub(super) fn start_at_once(table: &mut Table<'_, '_>) -> usize {
+    let range = Count(1..=STARTS_MAX as u64);
+    let starts = range.read(table, "start_at_once", start_at_once_default());
+    table.end();
+    starts
 }
 
 /// All servers of the file.
@@ -80,15 +81,14 @@ fn server(
 ) -> Option<Server> {
     let name = name(TABLE, at, raw.name.as_ref(), check);
     let (command, remote, revision) = target(at, raw, check);
-    let cwd = raw.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
-    let env_file = raw.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
-    let inherit = inherited(TABLE, raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
+    let launch = Launch::of(TABLE, &raw.environment, &raw.confinement, daemon.isolation, check);
     let share = check.choice(
         key("share"),
         raw.share.as_ref(),
         Share::Connection,
         &[("connection", Share::Connection), ("identity", Share::Identity), ("call", Share::Call)],
     );
+    check_user(raw, launch.run_as, share, check);
     let instances = raw.max_instances.as_ref();
     let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
     let max_instances_per_identity = check.whole(
@@ -130,29 +130,14 @@ fn server(
     let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
     let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
     Some(Server {
-        env: env(TABLE, raw.env.as_ref(), check),
         idle_exit: idle_exit(raw.idle_exit.as_ref(), check),
         heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check),
         allow: identities::allow(TABLE, raw.allow.as_ref(), check),
         confirm: confirm(raw.confirm.as_ref(), check),
-        run_as: run_as(raw, share, check),
-        isolation: isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check),
-        bounds: bounds(
-            &Written {
-                table: TABLE,
-                memory_max: raw.memory_max.as_ref(),
-                pids_max: raw.pids_max.as_ref(),
-                cpu_max: raw.cpu_max.as_ref(),
-                nice: raw.nice.as_ref(),
-            },
-            check,
-        ),
         name: name?,
         command: command?,
         remote,
-        cwd,
-        inherit,
-        env_file: env_file.map(EnvFile::at),
+        launch,
         prefix,
         revision,
         share,
@@ -179,7 +164,7 @@ fn target(
     raw: &raw::Server,
     check: &mut Checker<'_>,
 ) -> (Option<Vec<OsString>>, Option<RemoteServer>, Revision) {
-    if raw.url.is_some() {
+    if raw.remote.url.is_some() {
         let remote = server_url::remote(raw, check);
         let (remote, revision) = remote.unzip();
         return (remote.is_some().then(Vec::new), remote, revision.unwrap_or_default());
@@ -193,7 +178,7 @@ fn target(
 
 fn on_ignored_cancel(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -> OnIgnoredCancel {
     // REM-02: silence of a server by URL is no evidence, and other calls may use its session.
-    let default = match raw.url.is_some() && share != Share::Call {
+    let default = match raw.remote.url.is_some() && share != Share::Call {
         true => OnIgnoredCancel::Leave,
         false => OnIgnoredCancel::Replace,
     };
@@ -378,14 +363,13 @@ fn confirm(
     questions
 }
 
-fn run_as(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -> Option<RunAs> {
-    let run_as = identities::run_as(TABLE, raw.run_as.as_ref(), check)?;
-    if run_as == RunAs::Peer && share == Share::Call {
-        let at = raw.run_as.as_ref().map_or(0, |it| it.span().start);
+/// Reports instances that would need a caller before there is one.
+fn check_user(raw: &raw::Server, run_as: Option<RunAs>, share: Share, check: &mut Checker<'_>) {
+    if run_as == Some(RunAs::Peer) && share == Share::Call {
+        let at = raw.confinement.run_as.as_ref().map_or(0, |it| it.span().start);
         let what = "`run_as` in [[server]] is \"peer\" with share = \"call\"";
         let hint = "its instances start before their caller is known: use share = \"identity\", \
                     or name a user";
         check.problem(at, what, hint);
     }
-    Some(run_as)
 }

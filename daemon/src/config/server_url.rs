@@ -10,6 +10,7 @@ use super::json::Ordered;
 use super::oauth::TlsFiles;
 use super::raw;
 use super::remote_server::{Oauth, RemoteServer, flaw};
+use super::table::Part;
 use super::values::Text;
 use super::variables::Variables;
 use crate::remote::Protocol;
@@ -36,7 +37,7 @@ pub(super) fn remote(
     raw: &raw::Server,
     check: &mut Checker<'_>,
 ) -> Option<(RemoteServer, Revision)> {
-    let text = raw.url.as_ref()?;
+    let text = raw.remote.url.as_ref()?;
     for (name, at) in keys_of_commands(raw) {
         let what = format!("`{name}` in [[server]] has no meaning for a server with `url`");
         check.problem(at, what, format!("{OF_COMMANDS}: leave the key out"));
@@ -53,13 +54,13 @@ pub(super) fn remote(
             None
         }
     };
-    let ranges = (raw.connect_timeout.as_ref(), raw.read_timeout.as_ref());
+    let ranges = (raw.remote.connect_timeout.as_ref(), raw.remote.read_timeout.as_ref());
     let connect_timeout =
         check.duration(key("connect_timeout"), ranges.0, CONNECT_TIMEOUT, MS..=HOUR);
     let read_timeout = check.duration(key("read_timeout"), ranges.1, READ_TIMEOUT, MS..=24 * HOUR);
     let max_connections = check.whole(
         key("max_connections"),
-        raw.max_connections.as_ref(),
+        raw.remote.max_connections.as_ref(),
         CONNECTIONS,
         1..=CONNECTIONS_MAX,
     );
@@ -69,19 +70,19 @@ pub(super) fn remote(
     let (revision, protocol) = protocol(raw, check);
     let server = RemoteServer {
         text: text.get_ref().clone(),
-        headers: headers(raw.headers.as_ref(), check),
-        headers_file: path("headers_file", &raw.headers_file, check),
-        token_file: path("token_file", &raw.token_file, check),
+        headers: headers(raw.remote.headers.as_ref(), check),
+        headers_file: path("headers_file", &raw.remote.headers_file, check),
+        token_file: path("token_file", &raw.remote.token_file, check),
         oauth: oauth(raw, check),
         secrets: None,
         protocol,
         connect_timeout,
         read_timeout,
         max_connections,
-        ca_file: path("ca_file", &raw.ca_file, check),
+        ca_file: path("ca_file", &raw.remote.ca_file, check),
         client: identity(raw, check),
         pem: None,
-        allow_private: raw.allow_private.as_ref().is_some_and(|it| *it.get_ref()),
+        allow_private: raw.remote.allow_private.as_ref().is_some_and(|it| *it.get_ref()),
         url: url?,
     };
     Some((server, revision))
@@ -89,7 +90,7 @@ pub(super) fn remote(
 
 /// Reports the keys that have a meaning with `url` alone.
 pub(super) fn refuse_keys_of_urls(raw: &raw::Server, check: &mut Checker<'_>) {
-    for (name, at) in keys_of_urls(raw) {
+    for (name, at) in raw.remote.written() {
         let what = format!("`{name}` in [[server]] has a meaning with `url` alone");
         check.problem(at, what, "write the `url` of the server, or leave the key out");
     }
@@ -97,7 +98,7 @@ pub(super) fn refuse_keys_of_urls(raw: &raw::Server, check: &mut Checker<'_>) {
 
 /// The certificate of this side and its key.
 fn identity(raw: &raw::Server, check: &mut Checker<'_>) -> Option<TlsFiles> {
-    let (alone, has, lacks) = match (&raw.client_cert, &raw.client_key) {
+    let (alone, has, lacks) = match (&raw.remote.client_cert, &raw.remote.client_key) {
         (Some(cert), Some(secret)) => {
             let cert = check.path(key("client_cert"), cert);
             return Some(TlsFiles { key: check.path(key("client_key"), secret)?, cert: cert? });
@@ -117,7 +118,7 @@ fn protocol(raw: &raw::Server, check: &mut Checker<'_>) -> (Revision, Protocol) 
     let stateless = Revision::of("2026-07-28").unwrap_or(Revision::Stateless);
     check.choice(
         key("protocol"),
-        raw.protocol.as_ref(),
+        raw.remote.protocol.as_ref(),
         (Revision::Auto, Protocol::Auto),
         &[
             ("auto", (Revision::Auto, Protocol::Auto)),
@@ -130,7 +131,7 @@ fn protocol(raw: &raw::Server, check: &mut Checker<'_>) -> (Revision, Protocol) 
 
 /// The client that ceased is at an authorization server.
 fn oauth(raw: &raw::Server, check: &mut Checker<'_>) -> Oauth {
-    let Some(written) = &raw.oauth else { return Oauth::default() };
+    let Some(written) = &raw.remote.oauth else { return Oauth::default() };
     let (at, raw_oauth) = (written.span().start, written.get_ref());
     let of = |name| Key { table: "oauth of [[server]]", name };
     let grants = [("login", false), ("client_credentials", true)];
@@ -140,7 +141,7 @@ fn oauth(raw: &raw::Server, check: &mut Checker<'_>) -> Oauth {
     let text = |raw: &Option<Text>| raw.as_ref().map(|it| it.get_ref().clone());
     let (client_id, client_metadata) =
         (text(&raw_oauth.client_id), text(&raw_oauth.client_metadata));
-    if raw.token_file.is_some() {
+    if raw.remote.token_file.is_some() {
         let what = "`oauth` in [[server]] has no meaning beside `token_file`";
         check.problem(at, what, "leave one of them out");
     }
@@ -177,41 +178,11 @@ fn headers(raw: Option<&toml::Spanned<Ordered<Text>>>, check: &mut Checker<'_>) 
     Variables(all)
 }
 
-/// The written keys that have a meaning with `url` alone, and their places.
-fn keys_of_urls(raw: &raw::Server) -> Vec<(&'static str, usize)> {
-    let mut found = Vec::new();
-    let mut add = |name, at: Option<usize>| found.extend(at.map(|at| (name, at)));
-    add("headers", raw.headers.as_ref().map(|it| it.span().start));
-    add("headers_file", raw.headers_file.as_ref().map(|it| it.span().start));
-    add("token_file", raw.token_file.as_ref().map(|it| it.span().start));
-    add("oauth", raw.oauth.as_ref().map(|it| it.span().start));
-    add("protocol", raw.protocol.as_ref().map(|it| it.span().start));
-    add("connect_timeout", raw.connect_timeout.as_ref().map(|it| it.span().start));
-    add("read_timeout", raw.read_timeout.as_ref().map(|it| it.span().start));
-    add("max_connections", raw.max_connections.as_ref().map(|it| it.span().start));
-    add("ca_file", raw.ca_file.as_ref().map(|it| it.span().start));
-    add("client_cert", raw.client_cert.as_ref().map(|it| it.span().start));
-    add("client_key", raw.client_key.as_ref().map(|it| it.span().start));
-    add("allow_private", raw.allow_private.as_ref().map(|it| it.span().start));
-    found
-}
-
 /// The written keys that are about processes, and their places.
 fn keys_of_commands(raw: &raw::Server) -> Vec<(&'static str, usize)> {
-    let mut found = Vec::new();
-    let mut add = |name, at: Option<usize>| found.extend(at.map(|at| (name, at)));
-    add("command", raw.command.as_ref().map(|it| it.span().start));
-    add("cwd", raw.cwd.as_ref().map(|it| it.span().start));
-    add("env", raw.env.as_ref().map(|it| it.span().start));
-    add("pass_env", raw.pass_env.as_ref().map(|it| it.span().start));
-    add("env_file", raw.env_file.as_ref().map(|it| it.span().start));
-    add("inherit_env", raw.inherit_env.as_ref().map(|it| it.span().start));
-    add("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start));
-    add("run_as", raw.run_as.as_ref().map(|it| it.span().start));
-    add("isolation", raw.isolation.as_ref().map(|it| it.span().start));
-    add("memory_max", raw.memory_max.as_ref().map(|it| it.span().start));
-    add("pids_max", raw.pids_max.as_ref().map(|it| it.span().start));
-    add("cpu_max", raw.cpu_max.as_ref().map(|it| it.span().start));
-    add("nice", raw.nice.as_ref().map(|it| it.span().start));
+    let mut found = raw.environment.written();
+    found.extend(raw.confinement.written());
+    raw.command.places("command", &mut found);
+    raw.kill_grace.places("kill_grace", &mut found);
     found
 }

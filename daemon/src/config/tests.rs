@@ -6,6 +6,10 @@ mod errors;
 
 use std::path::Path;
 
+use ceased_core::identity::Identity;
+use ceased_core::limits::OnTtl;
+use ceased_transports::Address;
+
 use super::*;
 use crate::store::Damaged;
 

@@ -5,14 +5,17 @@ use std::time::Duration;
 
 use toml::Spanned;
 
-use super::bounds::{Written, bounds};
+use super::bounds::bounds;
 use super::check::{Checker, Key};
 use super::command_defaults::{KILL_GRACE, MAX_OUTPUT, NO_INPUT, TIMEOUT};
 pub(super) use super::env_file::variable_flaw;
 use super::error::{did_you_mean, line_of};
+use super::forms::{heartbeat, isolation, on_disconnect, on_end, uri};
 use super::json::Ordered;
+use super::kinds::YEAR;
 use super::progress::ProgressPattern;
-use super::sections::{TEXT_LIMITS, YEAR, heartbeat, isolation, on_disconnect, on_end, uri};
+use super::sections::TEXT_LIMITS;
+use super::table::Part;
 use super::units::show_size;
 use super::{
     Builtin, ClientRoots, CommandTool, Daemon, EnvFile, Inherit, Limits, OnDisconnect, Output, Run,
@@ -59,8 +62,12 @@ pub(super) fn tools(
         let on_disconnect = said.unwrap_or(daemon.on_disconnect);
         let heartbeat =
             heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check);
-        let isolation =
-            isolation(key("isolation"), raw.isolation.as_ref(), daemon.isolation, check);
+        let isolation = isolation(
+            key("isolation"),
+            raw.confinement.isolation.as_ref(),
+            daemon.isolation,
+            check,
+        );
         tools.extend(tool(at, raw, limits, daemon, check).map(|mut tool| {
             if let Run::Command(command) = &mut tool.run {
                 command.isolation = isolation;
@@ -115,7 +122,7 @@ fn tool(
             return None;
         }
     };
-    let description = raw.description.or_else(|| match &run {
+    let description = raw.description.map(Spanned::into_inner).or_else(|| match &run {
         Run::Builtin(builtin) => Some(builtin.description().to_owned()),
         Run::Command(_) => None,
     });
@@ -129,15 +136,15 @@ fn tool(
     let max_running = max_running
         .map(|written| check.whole(key("max_running"), Some(written), 1, 1..=MAX_RUNNING_MAX));
     let allow = identities::allow("[[tool]]", raw.allow.as_ref(), check);
-    let read_only = raw.read_only.unwrap_or(matches!(run, Run::Builtin(_)));
+    let read_only = raw.read_only.map_or(matches!(run, Run::Builtin(_)), Spanned::into_inner);
     let hints = ToolHints {
-        destructive: raw.destructive,
-        idempotent: raw.idempotent,
-        open_world: raw.open_world,
+        destructive: raw.destructive.map(Spanned::into_inner),
+        idempotent: raw.idempotent.map(Spanned::into_inner),
+        open_world: raw.open_world.map(Spanned::into_inner),
     };
     let icon = raw.icon.as_ref();
     let icon = icon.and_then(|it| uri(key("icon"), it, &["https:", "data:"], check));
-    let (name, title) = (name?, raw.title);
+    let (name, title) = (name?, raw.title.map(Spanned::into_inner));
     Some(Tool {
         name,
         title,
@@ -195,33 +202,20 @@ fn builtin(
     raw: &raw::Tool,
     check: &mut Checker<'_>,
 ) -> Option<(Builtin, Arguments)> {
-    let place = |text: &Option<raw::Text>| text.as_ref().map(|text| text.span().start);
-    for (name, written) in [
-        ("kill_grace", raw.kill_grace.as_ref().map(|it| it.span().start)),
-        ("max_output", raw.max_output.as_ref().map(|it| it.span().start)),
-        ("progress", place(&raw.progress)),
-        ("output", place(&raw.output)),
-        ("output_schema", raw.output_schema.as_ref().map(|it| it.span().start)),
-        ("text_limit", raw.text_limit.as_ref().map(|it| it.span().start)),
-        ("cwd", place(&raw.cwd)),
-        ("run_as", place(&raw.run_as)),
-        ("isolation", place(&raw.isolation)),
-        ("memory_max", raw.memory_max.as_ref().map(|it| it.span().start)),
-        ("pids_max", raw.pids_max.as_ref().map(|it| it.span().start)),
-        ("cpu_max", place(&raw.cpu_max)),
-        ("nice", raw.nice.as_ref().map(|it| it.span().start)),
-        ("env", raw.env.as_ref().map(|it| it.span().start)),
-        ("pass_env", raw.pass_env.as_ref().map(|it| it.span().start)),
-        ("env_file", place(&raw.env_file)),
-        ("inherit_env", raw.inherit_env.as_ref().map(|it| it.span().start)),
-        ("stdin", place(&raw.stdin)),
-        ("input", raw.input.as_ref().map(|it| it.span().start)),
-        ("input_schema", raw.input_schema.as_ref().map(|it| it.span().start)),
-    ] {
-        if let Some(at) = written {
-            let what = format!("`{name}` in [[tool]] has no meaning for a builtin");
-            check.problem(at, what, "it belongs to a tool with `command`; leave it out");
-        }
+    let mut of_commands = raw.environment.written();
+    of_commands.extend(raw.confinement.written());
+    raw.kill_grace.places("kill_grace", &mut of_commands);
+    raw.max_output.places("max_output", &mut of_commands);
+    raw.progress.places("progress", &mut of_commands);
+    raw.output.places("output", &mut of_commands);
+    raw.output_schema.places("output_schema", &mut of_commands);
+    raw.text_limit.places("text_limit", &mut of_commands);
+    raw.stdin.places("stdin", &mut of_commands);
+    raw.input.places("input", &mut of_commands);
+    raw.input_schema.places("input_schema", &mut of_commands);
+    for (name, at) in of_commands {
+        let what = format!("`{name}` in [[tool]] has no meaning for a builtin");
+        check.problem(at, what, "it belongs to a tool with `command`; leave it out");
     }
     let choices = Builtin::ALL.map(|(name, builtin)| (name, Some(builtin)));
     let builtin = check.choice(key("builtin"), Some(written), None, &choices)?;
@@ -268,9 +262,9 @@ fn command_tool(
     let mut templates = Templates { check, rules: arguments.as_ref(), mentioned: Vec::new() };
     let elements: Vec<_> = rest.iter().map(|text| templates.read("command", text)).collect();
     let stdin = raw.stdin.as_ref().map(|text| templates.read("stdin", text)).transpose();
-    let env = templates.env(raw.env.as_ref());
-    let is_of_client = raw.cwd.as_ref().is_some_and(|text| text.get_ref() == CLIENT);
-    let cwd = raw.cwd.as_ref().filter(|_| !is_of_client);
+    let env = templates.env(raw.environment.env.as_ref());
+    let is_of_client = raw.environment.cwd.as_ref().is_some_and(|text| text.get_ref() == CLIENT);
+    let cwd = raw.environment.cwd.as_ref().filter(|_| !is_of_client);
     let cwd = cwd.map(|text| templates.cwd(text)).transpose();
     if let Some(inputs) = raw.input.as_ref().filter(|_| templates.check.problems.len() == before) {
         // Parsed again, and its flaws reported, with the other keys of every tool.
@@ -286,9 +280,10 @@ fn command_tool(
         env: env.ok()?,
         stdin: stdin.ok()?,
     };
-    let run_as = identities::run_as("[[tool]]", raw.run_as.as_ref(), check);
-    let inherit = inherited("[[tool]]", raw.pass_env.as_ref(), raw.inherit_env.as_ref(), check);
-    let env_file = raw.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
+    let run_as = identities::run_as("[[tool]]", raw.confinement.run_as.as_ref(), check);
+    let inherit = inherited("[[tool]]", &raw.environment, check);
+    let env_file =
+        raw.environment.env_file.as_ref().and_then(|raw| check.path(key("env_file"), raw));
     let env_file = env_file.map(EnvFile::at);
     let home = check.environment.home.clone();
     let client_roots = is_of_client.then(|| ClientRoots { listed: Vec::new(), home });
@@ -310,16 +305,7 @@ fn command_tool(
         max_output,
         run_as,
         isolation: Isolation::default(),
-        bounds: bounds(
-            &Written {
-                table: "[[tool]]",
-                memory_max: raw.memory_max.as_ref(),
-                pids_max: raw.pids_max.as_ref(),
-                cpu_max: raw.cpu_max.as_ref(),
-                nice: raw.nice.as_ref(),
-            },
-            check,
-        ),
+        bounds: bounds("[[tool]]", &raw.confinement, check),
         inherit,
         env_file,
         client_roots,
@@ -413,13 +399,9 @@ fn program(command: &Spanned<Vec<raw::Text>>, check: &mut Checker<'_>) -> Option
 }
 
 /// Variables that a command inherits from the daemon's environment.
-pub(super) fn inherited(
-    table: &str,
-    pass_env: Option<&Spanned<Vec<raw::Text>>>,
-    inherit_env: Option<&Spanned<bool>>,
-    check: &mut Checker<'_>,
-) -> Inherit {
-    let everything = inherit_env.is_some_and(|all| *all.get_ref());
+pub(super) fn inherited(table: &str, raw: &raw::Environment, check: &mut Checker<'_>) -> Inherit {
+    let pass_env = raw.pass_env.as_ref();
+    let everything = raw.inherit_env.as_ref().is_some_and(|all| *all.get_ref());
     let mut also = Vec::new();
     for written in pass_env.iter().flat_map(|list| list.get_ref()) {
         let (name, at) = (written.get_ref(), written.span().start);

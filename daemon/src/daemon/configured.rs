@@ -85,12 +85,12 @@ pub(super) fn bounded(config: &Config) -> BTreeMap<Controller, Vec<String>> {
         }
     }
     for server in &config.servers {
-        for controller in server.bounds.controllers() {
+        for controller in server.launch.bounds.controllers() {
             found.entry(controller).or_default().push(format!("the server {}", server.name));
         }
     }
     for agent in &config.agents {
-        for controller in agent.bounds.controllers() {
+        for controller in agent.launch.bounds.controllers() {
             found.entry(controller).or_default().push(format!("the agent {}", agent.name));
         }
     }

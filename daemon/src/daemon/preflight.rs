@@ -71,7 +71,7 @@ fn others_connect(config: &Config) -> bool {
 fn server_warnings(server: &Server) -> Vec<String> {
     let mut warnings = Vec::new();
     let name = &server.name;
-    if let (Some(program), Ok(variables)) = (server.command.first(), server.variables()) {
+    if let (Some(program), Ok(variables)) = (server.command.first(), server.launch.variables()) {
         let path = variables.into_iter().rev().find(|(name, _)| name == "PATH");
         if let Some(why) = unrunnable(program, path.map(|(_, path)| path)) {
             let program = program.display();
@@ -82,7 +82,7 @@ fn server_warnings(server: &Server) -> Vec<String> {
     if geteuid().is_root()
         && server.remote.is_none()
         && server.share == Share::Call
-        && server.run_as.is_none()
+        && server.launch.run_as.is_none()
     {
         warnings.push(format!(
             "the server {name:?} has share = \"call\" and no `run_as`: a daemon that runs as root does \
@@ -95,7 +95,7 @@ fn server_warnings(server: &Server) -> Vec<String> {
 /// An agent whose program is not there.
 fn agent_warning(agent: &Agent) -> Option<String> {
     let (name, program) = (&agent.name, agent.command.first()?);
-    let path = agent.variables().ok()?.into_iter().rev().find(|(name, _)| name == "PATH");
+    let path = agent.launch.variables().ok()?.into_iter().rev().find(|(name, _)| name == "PATH");
     let why = unrunnable(program, path.map(|(_, path)| path))?;
     let program = program.display();
     Some(format!("the agent {name:?} runs {program:?}, {why}: it cannot start"))

@@ -8,7 +8,7 @@ use super::configured::{
     bounded, guards, limits, listen_spec, on_end, operators, server_info, task_policy, thresholds,
 };
 use super::servers::{self, KnownServers};
-use crate::config::{self, Config, Level, Listen};
+use crate::config::{Config, Declared, Level, Listen};
 use crate::event_loop::{Reload, Reloaded};
 use crate::needed_scopes::NeededScopes;
 use crate::observability::logging::SetLevel;
@@ -70,56 +70,15 @@ pub(crate) fn reload(
 }
 
 /// Names the keys that are read only at the start and have changed.
-///
-/// The tables with such keys are destructured completely, so that a new key must be put on either
-/// side.
 pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str> {
     let is_stdio = |config: &Config| config.listen.contains(&Listen::Stdio);
-    let config::Daemon {
-        state_dir,
-        store,
-        store_reserve,
-        damaged_store,
-        store_retry: _,
-        workers: _,
-        queue: _,
-        shutdown_grace: _,
-        on_disconnect: _,
-        isolation: _,
-        eof_grace: _,
-        roots: _,
-        allow_run: _,
-        operators: _,
-        heartbeat: _,
-        text_limit: _,
-        title: _,
-        website: _,
-        instructions: _,
-        on_end: _,
-        on_end_after: _,
-        on_end_timeout: _,
-        on_end_running: _,
-    } = &now.daemon;
-    let config::Log { audit, calls, redact, ended_calls, ended_for, level: _ } = &now.log;
-    let config::Metrics { listen: metrics } = &now.metrics;
-    let was = &started.daemon;
     let (bounded_then, bounded_now) = (bounded(started), bounded(now));
     let is_new = |controller| {
         bounded_now.contains_key(&controller) && !bounded_then.contains_key(&controller)
     };
     let keys = [
-        ("daemon.state_dir", was.state_dir != *state_dir),
-        ("daemon.store", was.store != *store),
-        ("daemon.store_reserve", was.store_reserve != *store_reserve),
-        ("daemon.damaged_store", was.damaged_store != *damaged_store),
-        ("log.audit", started.log.audit != *audit),
-        ("log.calls", started.log.calls != *calls),
-        ("log.redact", started.log.redact != *redact),
-        ("log.ended_calls", started.log.ended_calls != *ended_calls),
-        ("log.ended_for", started.log.ended_for != *ended_for),
         ("[otlp]", started.otlp != now.otlp),
         ("[fleet]", started.fleet != now.fleet),
-        ("metrics.listen", started.metrics.listen != *metrics),
         (
             "memory_max of a [[tool]], [[server]] or [[agent]], the first one",
             is_new(Controller::Memory),
@@ -131,7 +90,16 @@ pub(super) fn needs_restart(started: &Config, now: &Config) -> Vec<&'static str>
         ("cpu_max of a [[tool]], [[server]] or [[agent]], the first one", is_new(Controller::Cpu)),
         ("[[listen]] of transport \"stdio\"", is_stdio(started) != is_stdio(now)),
     ];
-    keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    let of_tables = [
+        started.daemon.differing_at_start(&now.daemon),
+        started.limits.differing_at_start(&now.limits),
+        started.tasks.differing_at_start(&now.tasks),
+        started.log.differing_at_start(&now.log),
+        started.metrics.differing_at_start(&now.metrics),
+        started.alerts.differing_at_start(&now.alerts),
+    ];
+    let others = keys.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key);
+    of_tables.into_iter().flatten().chain(others).collect()
 }
 
 #[cfg(test)]

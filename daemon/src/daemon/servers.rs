@@ -78,11 +78,11 @@ pub(crate) fn agents(config: &Config) -> Result<Vec<Arc<UpstreamServer>>, String
 
 fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
     let mut launch = Launch::new(agent.command.iter());
-    launch.cwd = agent.cwd.clone().map(Into::into);
-    launch.inherit = agent.inherit.clone();
-    launch.env = agent.variables()?;
-    launch.isolation = agent.isolation;
-    launch.bounds = agent.bounds;
+    launch.cwd = agent.launch.cwd.clone().map(Into::into);
+    launch.inherit = agent.launch.inherit.clone();
+    launch.env = agent.launch.variables()?;
+    launch.isolation = agent.launch.isolation;
+    launch.bounds = agent.launch.bounds;
     Ok(UpstreamServer {
         start_timeout: agent.start_timeout,
         // The client decides how long the agent lives.
@@ -96,7 +96,7 @@ fn supervised(agent: &config::Agent) -> Result<UpstreamServer, String> {
         drain: agent.drain,
         on_ignored_cancel: agent.on_ignored_cancel,
         allow: agent.allow.clone(),
-        payload: UpstreamLaunch { launch, run_as: agent.run_as }.into_payload(),
+        payload: UpstreamLaunch { launch, run_as: agent.launch.run_as }.into_payload(),
         ..UpstreamServer::new(&agent.name)
     })
 }
@@ -143,7 +143,7 @@ fn upstream(
 
 /// Callers as which a server can run. An instance for single calls starts without a caller.
 fn server_runs_for(server: &config::Server) -> RunsFor {
-    match (&server.remote, server.share, runs_for(server.run_as, geteuid().as_raw())) {
+    match (&server.remote, server.share, runs_for(server.launch.run_as, geteuid().as_raw())) {
         (Some(_), _, _) | (None, _, RunsFor::Everyone) => RunsFor::Everyone,
         (None, Share::Call, RunsFor::Users | RunsFor::User(_) | RunsFor::None) => RunsFor::None,
         (None, Share::Connection | Share::Identity, some) => some,
@@ -152,12 +152,12 @@ fn server_runs_for(server: &config::Server) -> RunsFor {
 
 fn launch(server: &config::Server) -> Result<UpstreamLaunch, String> {
     let mut launch = Launch::new(server.command.iter());
-    launch.cwd = server.cwd.clone().map(Into::into);
-    launch.inherit = server.inherit.clone();
-    launch.env = server.variables()?;
-    launch.isolation = server.isolation;
-    launch.bounds = server.bounds;
-    Ok(UpstreamLaunch { launch, run_as: server.run_as })
+    launch.cwd = server.launch.cwd.clone().map(Into::into);
+    launch.inherit = server.launch.inherit.clone();
+    launch.env = server.launch.variables()?;
+    launch.isolation = server.launch.isolation;
+    launch.bounds = server.launch.bounds;
+    Ok(UpstreamLaunch { launch, run_as: server.launch.run_as })
 }
 
 /// A server by URL.

@@ -4,85 +4,85 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::config::declared_keys;
 use crate::tools::catalog::{Payload, PayloadRun};
 
-/// Every key outside the lists of tables, a value other than the default, and whether a reload
-/// warns instead of applying it.
-const KEYS: &[(&str, &str, bool)] = &[
-    ("daemon.state_dir", "\"/elsewhere\"", true),
-    ("daemon.store", "\"memory\"", true),
-    ("daemon.store_reserve", "\"9MiB\"", true),
-    ("daemon.store_retry", "\"3s\"", false),
-    ("daemon.damaged_store", "\"set_aside\"", true),
-    ("daemon.workers", "3", false),
-    ("daemon.queue", "3", false),
-    ("daemon.shutdown_grace", "\"3s\"", false),
-    ("daemon.eof_grace", "\"3s\"", false),
-    ("daemon.on_disconnect", "\"detach\"", false),
-    ("daemon.isolation", "\"pid\"", false),
-    ("daemon.roots", "[\"/srv\"]", false),
-    ("daemon.allow_run", "true", false),
-    ("daemon.operators", "[\"token:x\"]", false),
-    ("daemon.heartbeat", "\"3s\"", false),
-    ("daemon.text_limit", "\"3KiB\"", false),
-    ("daemon.title", "\"x\"", false),
-    ("daemon.website", "\"https://x\"", false),
-    ("daemon.instructions", "\"x\"", false),
-    ("limits.output_bytes", "\"3MiB\"", false),
-    ("limits.output_bytes_per_identity", "\"3KiB\"", false),
-    ("limits.connections", "3", false),
-    ("limits.connections_per_identity", "3", false),
-    ("limits.operator_connections", "3", false),
-    ("limits.message_bytes", "\"5KiB\"", false),
-    ("limits.inflight_per_connection", "3", false),
-    ("limits.json_depth", "64", false),
-    ("limits.tasks_per_identity", "3", false),
-    ("limits.stored_tasks_per_identity", "3", false),
-    ("limits.stored_bytes_per_identity", "\"3MiB\"", false),
-    ("limits.resident_result_bytes", "\"3KiB\"", false),
-    ("limits.task_ops_per_second", "3", false),
-    ("limits.workers_per_identity", "3", false),
-    ("limits.queue_per_identity", "3", false),
-    ("limits.idempotency_keys_per_identity", "3", false),
-    ("limits.idempotency_ttl", "\"3s\"", false),
-    ("limits.write_buffer_bytes", "\"70KiB\"", false),
-    ("limits.write_stall", "\"3s\"", false),
-    ("limits.authenticate_within", "\"3s\"", false),
-    ("limits.frame_time", "\"3s\"", false),
-    ("limits.held_bytes", "\"300MiB\"", false),
-    ("limits.held_bytes_per_identity", "\"30MiB\"", false),
-    ("limits.partial_bytes", "\"300MiB\"", false),
-    ("limits.partial_bytes_per_identity", "\"30MiB\"", false),
-    ("limits.asks_per_job", "3", false),
-    ("limits.parked_per_identity", "3", false),
-    ("limits.parked_for", "\"3s\"", false),
-    ("limits.subscriptions_per_connection", "3", false),
-    ("limits.tasks_per_subscription", "3", false),
-    ("daemon.on_end", "[\"x\"]", false),
-    ("daemon.on_end_after", "\"3s\"", false),
-    ("daemon.on_end_timeout", "\"3s\"", false),
-    ("daemon.on_end_running", "3", false),
-    ("tasks.default_ttl", "\"3s\"", false),
-    ("tasks.max_ttl", "\"90m\"", false),
-    ("tasks.on_ttl", "\"stop\"", false),
-    ("tasks.late_result", "\"3s\"", false),
-    ("tasks.anonymous_ttl", "\"3s\"", false),
-    ("tasks.poll_interval", "\"3s\"", false),
-    ("tasks.page_size", "3", false),
-    ("tasks.status_notifications", "false", false),
-    ("log.level", "\"debug\"", false),
-    ("log.audit", "\"/elsewhere\"", true),
-    ("log.calls", "\"none\"", true),
-    ("log.redact", "[\"x\"]", true),
-    ("log.ended_calls", "3", true),
-    ("log.ended_for", "\"3h\"", true),
-    ("metrics.listen", "\"127.0.0.1:9464\"", true),
-    ("servers.start_at_once", "3", false),
-    ("alerts.high_water", "3", false),
-    ("alerts.slow_stop", "\"3s\"", false),
-    ("alerts.window", "\"3s\"", false),
-    ("alerts.unknown_tasks", "3", false),
-    ("alerts.fast_polls", "3", false),
+/// Every key outside the lists of tables, and a value other than the default.
+const KEYS: &[(&str, &str)] = &[
+    ("daemon.state_dir", "\"/elsewhere\""),
+    ("daemon.store", "\"memory\""),
+    ("daemon.store_reserve", "\"9MiB\""),
+    ("daemon.store_retry", "\"3s\""),
+    ("daemon.damaged_store", "\"set_aside\""),
+    ("daemon.workers", "3"),
+    ("daemon.queue", "3"),
+    ("daemon.shutdown_grace", "\"3s\""),
+    ("daemon.eof_grace", "\"3s\""),
+    ("daemon.on_disconnect", "\"detach\""),
+    ("daemon.isolation", "\"pid\""),
+    ("daemon.roots", "[\"/srv\"]"),
+    ("daemon.allow_run", "true"),
+    ("daemon.operators", "[\"token:x\"]"),
+    ("daemon.heartbeat", "\"3s\""),
+    ("daemon.text_limit", "\"3KiB\""),
+    ("daemon.title", "\"x\""),
+    ("daemon.website", "\"https://x\""),
+    ("daemon.instructions", "\"x\""),
+    ("limits.output_bytes", "\"3MiB\""),
+    ("limits.output_bytes_per_identity", "\"3KiB\""),
+    ("limits.connections", "3"),
+    ("limits.connections_per_identity", "3"),
+    ("limits.operator_connections", "3"),
+    ("limits.message_bytes", "\"5KiB\""),
+    ("limits.inflight_per_connection", "3"),
+    ("limits.json_depth", "64"),
+    ("limits.tasks_per_identity", "3"),
+    ("limits.stored_tasks_per_identity", "3"),
+    ("limits.stored_bytes_per_identity", "\"3MiB\""),
+    ("limits.resident_result_bytes", "\"3KiB\""),
+    ("limits.task_ops_per_second", "3"),
+    ("limits.workers_per_identity", "3"),
+    ("limits.queue_per_identity", "3"),
+    ("limits.idempotency_keys_per_identity", "3"),
+    ("limits.idempotency_ttl", "\"3s\""),
+    ("limits.write_buffer_bytes", "\"70KiB\""),
+    ("limits.write_stall", "\"3s\""),
+    ("limits.authenticate_within", "\"3s\""),
+    ("limits.frame_time", "\"3s\""),
+    ("limits.held_bytes", "\"300MiB\""),
+    ("limits.held_bytes_per_identity", "\"30MiB\""),
+    ("limits.partial_bytes", "\"300MiB\""),
+    ("limits.partial_bytes_per_identity", "\"30MiB\""),
+    ("limits.asks_per_job", "3"),
+    ("limits.parked_per_identity", "3"),
+    ("limits.parked_for", "\"3s\""),
+    ("limits.subscriptions_per_connection", "3"),
+    ("limits.tasks_per_subscription", "3"),
+    ("daemon.on_end", "[\"x\"]"),
+    ("daemon.on_end_after", "\"3s\""),
+    ("daemon.on_end_timeout", "\"3s\""),
+    ("daemon.on_end_running", "3"),
+    ("tasks.default_ttl", "\"3s\""),
+    ("tasks.max_ttl", "\"90m\""),
+    ("tasks.on_ttl", "\"stop\""),
+    ("tasks.late_result", "\"3s\""),
+    ("tasks.anonymous_ttl", "\"3s\""),
+    ("tasks.poll_interval", "\"3s\""),
+    ("tasks.page_size", "3"),
+    ("tasks.status_notifications", "false"),
+    ("log.level", "\"debug\""),
+    ("log.audit", "\"/elsewhere\""),
+    ("log.calls", "\"none\""),
+    ("log.redact", "[\"x\"]"),
+    ("log.ended_calls", "3"),
+    ("log.ended_for", "\"3h\""),
+    ("metrics.listen", "\"127.0.0.1:9464\""),
+    ("servers.start_at_once", "3"),
+    ("alerts.high_water", "3"),
+    ("alerts.slow_stop", "\"3s\""),
+    ("alerts.window", "\"3s\""),
+    ("alerts.unknown_tasks", "3"),
+    ("alerts.fast_polls", "3"),
 ];
 
 const REST: &str = "[[listen]]\ntransport = \"unix\"\npath = \"/run/x.sock\"\n\
@@ -150,16 +150,21 @@ fn reloaded(text: &str) -> (String, Vec<&'static str>) {
 
 #[test]
 fn every_key_is_applied_or_warned_about() {
-    let known: BTreeSet<String> = KEYS.iter().map(|(key, ..)| (*key).to_owned()).collect();
-    assert_eq!(known, documented(), "the reference has other keys than this test");
+    let declared: BTreeMap<&str, bool> =
+        declared_keys().into_iter().chain([("servers.start_at_once", false)]).collect();
+    let known: BTreeSet<&str> = KEYS.iter().map(|(key, _)| *key).collect();
+    assert_eq!(known, declared.keys().copied().collect(), "the test knows other keys");
+    let known: BTreeSet<String> = known.into_iter().map(str::to_owned).collect();
+    assert_eq!(known, documented(), "the reference has other keys");
     let (before, warned) = reloaded("");
     assert_eq!(warned, Vec::<&str>::new());
     let mut wrong = BTreeMap::new();
-    for (key, value, needs_restart) in KEYS {
+    for (key, value) in KEYS {
+        let needs_restart = declared.get(key).copied().unwrap_or_default();
         let (table, name) = key.split_once('.').unwrap();
         let (after, warned) = reloaded(&format!("[{table}]\n{name} = {value}\n"));
         let expected: Vec<&str> = needs_restart.then_some(*key).into_iter().collect();
-        if warned != expected || (after != before) == *needs_restart {
+        if warned != expected || (after != before) == needs_restart {
             wrong.insert(*key, (warned, after != before));
         }
     }
@@ -168,4 +173,15 @@ fn every_key_is_applied_or_warned_about() {
     assert_eq!(otlp, (before.clone(), vec!["[otlp]"]));
     let fleet = reloaded("[fleet]\ndatabase = \"postgres://ceased@db/ceased\"\n");
     assert_eq!(fleet, (before, vec!["[fleet]"]));
+}
+
+/// The page about reloads names the keys that a reload does not apply.
+#[test]
+fn keys_that_need_a_restart_are_documented() {
+    let page = include_str!("../../../../docs/src/operations/reload.md");
+    let sentence = page.split("\n\n").find(|text| text.starts_with("These keys need a restart"));
+    let named = sentence.expect("the sentence").split('`').skip(1).step_by(2);
+    let named: BTreeSet<&str> = named.filter(|name| name.contains('.')).collect();
+    let at_start = declared_keys().into_iter().filter(|(_, at_start)| *at_start);
+    assert_eq!(named, at_start.map(|(key, _)| key).collect());
 }
