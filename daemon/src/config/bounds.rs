@@ -4,7 +4,8 @@ use std::ops::RangeInclusive;
 
 use ceased_process::Bounds;
 
-use super::check::{Checker, Key};
+use super::check::Checker;
+use super::kinds::{Bytes, Count};
 use super::raw;
 use super::units::show_size;
 
@@ -16,25 +17,13 @@ const PIDS_MAX: RangeInclusive<u64> = 1..=1 << 22;
 /// are.
 const CPU_MAX: RangeInclusive<u32> = 1..=1_000_000;
 
-/// Checks the bounds in a table with this heading.
-pub(super) fn bounds(
-    table: &'static str,
-    written: &raw::Confinement,
-    check: &mut Checker<'_>,
-) -> Bounds {
-    let key = |name| Key { table, name };
-    let memory_max = written
-        .memory_max
-        .as_ref()
-        .map(|size| check.size(key("memory_max"), Some(size), usize::MAX, MEMORY_MAX) as u64);
-    let mut number = |name, written: Option<&raw::Whole>, range| {
-        let number = check.whole(key(name), Some(written?), 0, range);
-        u32::try_from(number).ok()
-    };
-    let pids_max = number("pids_max", written.pids_max.as_ref(), PIDS_MAX);
-    let nice =
-        number("nice", written.nice.as_ref(), 0..=19).and_then(|nice| u8::try_from(nice).ok());
-    let cpu_max = written.cpu_max.as_ref().and_then(|written| {
+/// Checks the bounds of a table.
+pub(super) fn bounds(written: &raw::Confinement, check: &mut Checker<'_>) -> Bounds {
+    let memory_max = written.memory_max.read(&Bytes(MEMORY_MAX), check).map(|bytes| bytes as u64);
+    let pids_max = written.pids_max.read(&Count(PIDS_MAX), check);
+    let nice = written.nice.read(&Count(0..=19), check);
+    let cpu_max = &written.cpu_max;
+    let cpu_max = cpu_max.as_ref().and_then(|written| {
         let text = written.get_ref();
         let percent = text.strip_suffix('%').and_then(|number| number.trim_end().parse().ok());
         let percent = percent.filter(|percent| CPU_MAX.contains(percent));
@@ -43,7 +32,7 @@ pub(super) fn bounds(
             let hint = format!(
                 "it takes {least}% to {most}% of one processor, such as \"150%\" for one and a half"
             );
-            check.bad_value(key("cpu_max"), written.span().start, &format!("{text:?}"), hint);
+            check.bad_value(cpu_max.key(), written.span().start, &format!("{text:?}"), hint);
         }
         percent
     });

@@ -1,14 +1,9 @@
 //! Validation of values that collects all problems instead of stopping at the first.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-use toml::Spanned;
 
 use super::discover::Environment;
-use super::error::{Problem, did_you_mean, line_of};
-use super::units::{parse_duration, parse_size, show_duration, show_size};
+use super::error::{Problem, line_of};
 use super::values;
 use ceased_client::printable::clean;
 
@@ -64,92 +59,6 @@ impl Checker<'_> {
         hint: impl Into<String>,
     ) {
         self.problem(at, format!("`{}` in {} is {written}", key.name, key.table), hint);
-    }
-
-    /// A number within `range`.
-    pub(super) fn whole(
-        &mut self,
-        key: Key,
-        raw: Option<&values::Whole>,
-        default: usize,
-        range: RangeInclusive<u64>,
-    ) -> usize {
-        let Some(raw) = raw else { return default };
-        let number = *raw.get_ref();
-        match usize::try_from(number) {
-            Ok(fits) if range.contains(&number) => fits,
-            _ => {
-                let hint = format!("it takes {} to {}", range.start(), range.end());
-                self.bad_value(key, raw.span().start, &number.to_string(), hint);
-                default
-            }
-        }
-    }
-
-    /// A size in bytes within `range`.
-    pub(super) fn size(
-        &mut self,
-        key: Key,
-        raw: Option<&Spanned<values::Size>>,
-        default: usize,
-        range: RangeInclusive<u64>,
-    ) -> usize {
-        let Some(raw) = raw else { return default };
-        let (written, parsed) = match raw.get_ref() {
-            values::Size::Text(text) => (format!("{text:?}"), parse_size(text)),
-            values::Size::Bytes(bytes) => (bytes.to_string(), Ok(*bytes)),
-        };
-        let hint = match parsed.map(|bytes| (bytes, usize::try_from(bytes))) {
-            Ok((bytes, Ok(fits))) if range.contains(&bytes) => return fits,
-            Ok(_) => {
-                let (least, most) = (show_size(*range.start()), show_size(*range.end()));
-                format!("it takes {least} to {most}")
-            }
-            Err(why) => why,
-        };
-        self.bad_value(key, raw.span().start, &written, hint);
-        default
-    }
-
-    /// A duration within `range`.
-    pub(super) fn duration(
-        &mut self,
-        key: Key,
-        raw: Option<&Spanned<values::Span>>,
-        default: Duration,
-        range: RangeInclusive<Duration>,
-    ) -> Duration {
-        let Some(raw) = raw else { return default };
-        let text = &raw.get_ref().0;
-        let hint = match parse_duration(text) {
-            Ok(duration) if range.contains(&duration) => return duration,
-            Ok(_) => {
-                let (least, most) = (show_duration(*range.start()), show_duration(*range.end()));
-                format!("it takes {least} to {most}")
-            }
-            Err(why) => why,
-        };
-        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
-        default
-    }
-
-    /// One of several names.
-    pub(super) fn choice<T: Clone>(
-        &mut self,
-        key: Key,
-        raw: Option<&values::Text>,
-        default: T,
-        choices: &[(&str, T)],
-    ) -> T {
-        let Some(raw) = raw else { return default };
-        let text = raw.get_ref();
-        if let Some((_, choice)) = choices.iter().find(|(name, _)| name == text) {
-            return choice.clone();
-        }
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        let hint = did_you_mean(text, "values", &names);
-        self.bad_value(key, raw.span().start, &format!("{text:?}"), hint);
-        default
     }
 
     /// A path: absolute, below the home directory (`~/`), or relative to the file's directory.

@@ -36,7 +36,7 @@ pub(super) fn check(
     match Scan::new(words, stdin, false).find() {
         None => {}
         Some(Finding::Stdin(program)) => {
-            let Some(stdin) = &raw.stdin else { return };
+            let Some(stdin) = raw.stdin.as_ref() else { return };
             let text = stdin.get_ref();
             let what = format!("`stdin` in [[tool]] puts an argument into code: {text:?}");
             let hint = format!(
@@ -51,7 +51,7 @@ pub(super) fn check(
             }
         }
     }
-    for (name, value) in raw.environment.env.iter().flat_map(|env| &env.get_ref().0) {
+    for (name, value) in raw.environment.env.pairs() {
         if controls_code(name.get_ref()) && is_code(&word(value.get_ref())) {
             let (name, text) = (name.get_ref(), value.get_ref());
             let what = format!("`env` in [[tool]] puts an argument into {name}: {text:?}");

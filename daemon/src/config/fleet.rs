@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::keys::{Declared, keys};
 #[cfg(feature = "config")]
 use super::{
+    check::{Checker, Key},
     discover::Environment,
     kinds::{Choice, FilePath, Flag, HOUR, Kind, MS, Perhaps, Time, Words, row_of},
     table::Table,
@@ -87,12 +88,13 @@ struct Database;
 
 #[cfg(feature = "config")]
 impl Kind<String> for Database {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: String) -> String {
-        let Some(written) = table.take::<Text>(name) else { return default };
+    type Written = String;
+
+    fn parse(&self, key: Key, written: &Text, check: &mut Checker<'_>) -> Option<String> {
         if let Err(why) = address(written.get_ref()) {
-            table.check.bad_value(table.key(name), written.span().start, "the address", why);
+            check.bad_value(key, written.span().start, "the address", why);
         }
-        written.into_inner()
+        Some(written.get_ref().clone())
     }
 
     fn show(&self, _: &String) -> Option<String> {

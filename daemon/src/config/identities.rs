@@ -7,26 +7,14 @@ use ceased_core::policy::allow::{Allow, Holder};
 use toml::Spanned;
 
 use super::check::{Checker, Key};
+use super::entry::Entry;
 use super::kinds::Kind;
-use super::table::Table;
 use super::{RunAs, Users, raw};
 use crate::accounts;
 use crate::token_file;
 
-const fn listen_key(name: &'static str) -> Key {
-    Key { table: "[[listen]]", name }
-}
-
-/// Resolves a group.
-pub(super) fn group(
-    key: Key,
-    written: &Spanned<raw::Account>,
-    check: &mut Checker<'_>,
-) -> Option<u32> {
-    found(key, written, accounts::group, check)
-}
-
-fn found(
+/// Resolves a user or a group.
+pub(super) fn found(
     key: Key,
     written: &Spanned<raw::Account>,
     look_up: fn(&str) -> Result<u32, String>,
@@ -42,40 +30,28 @@ fn found(
     }
 }
 
-type Accounts = Spanned<Vec<Spanned<raw::Account>>>;
-
-/// Users that may connect to a Unix listener; `None` if the key is absent.
-pub(super) fn users(
-    users: Option<&Accounts>,
-    groups: Option<&Accounts>,
-    check: &mut Checker<'_>,
-) -> Option<Users> {
-    if let (Some(only), None) | (None, Some(only)) = (users, groups)
+/// Users that may connect to a Unix listener; `None` if no key names them.
+pub(super) fn users(raw: &raw::UnixSocket, check: &mut Checker<'_>) -> Option<Users> {
+    let (users, groups) = (&raw.allow_users, &raw.allow_groups);
+    if let (Some(only), None) | (None, Some(only)) = (users.as_ref(), groups.as_ref())
         && only.get_ref().is_empty()
     {
         let hint = "list users or groups, or leave the key out to accept all users that can open the socket";
         check.problem(only.span().start, "this unix [[listen]] would accept no peer", hint);
     }
-    if users.is_none() && groups.is_none() {
+    if !users.is_some() && !groups.is_some() {
         return None;
     }
-    let mut all = |name, list: Option<&Accounts>, look_up: fn(&str) -> _| {
-        let list = list.into_iter().flat_map(|list| list.get_ref());
-        list.filter_map(|written| found(listen_key(name), written, look_up, check)).collect()
+    let mut all = |list: &Entry<Vec<Spanned<raw::Account>>>, look_up: fn(&str) -> _| {
+        let key = list.key();
+        list.elements().filter_map(|written| found(key, written, look_up, check)).collect()
     };
-    Some(Users {
-        users: all("allow_users", users, accounts::user),
-        groups: all("allow_groups", groups, accounts::group),
-    })
+    Some(Users { users: all(users, accounts::user), groups: all(groups, accounts::group) })
 }
 
-/// Resolves the user of a tool or server; `table` is its heading.
-pub(super) fn run_as(
-    table: &'static str,
-    written: Option<&raw::Text>,
-    check: &mut Checker<'_>,
-) -> Option<RunAs> {
-    let written = written?;
+/// Resolves the user of a tool or server.
+pub(super) fn run_as(raw: &Entry<String>, check: &mut Checker<'_>) -> Option<RunAs> {
+    let written = raw.as_ref()?;
     match written.get_ref().as_str() {
         "daemon" => Some(RunAs::Daemon),
         "peer" => Some(RunAs::Peer),
@@ -83,28 +59,29 @@ pub(super) fn run_as(
             Ok(uid) => Some(RunAs::User(uid)),
             Err(why) => {
                 let hint = format!("it takes \"daemon\", \"peer\" or a user: {why}");
-                let key = Key { table, name: "run_as" };
-                check.bad_value(key, written.span().start, &format!("{name:?}"), hint);
+                check.bad_value(raw.key(), written.span().start, &format!("{name:?}"), hint);
                 None
             }
         },
     }
 }
 
-/// Callers that may use a tool, a server or a profile; `table` is its heading.
-pub(super) fn allow(
-    table: &'static str,
-    written: Option<&Spanned<Vec<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> Allow {
-    let Some(list) = written else { return Allow::Everyone };
+/// Callers that may use a tool, a server or a profile.
+pub(super) fn allow(raw: &Entry<Vec<raw::Text>>, check: &mut Checker<'_>) -> Allow {
+    if !raw.is_some() {
+        return Allow::Everyone;
+    }
     let mut found = BTreeSet::new();
-    for text in list.get_ref() {
+    for text in raw.elements() {
         match holders(text.get_ref(), check.has_issuer) {
             Ok(more) => found.extend(more),
             Err(hint) => {
-                let key = Key { table, name: "allow" };
-                check.bad_value(key, text.span().start, &format!("{:?}", text.get_ref()), hint);
+                check.bad_value(
+                    raw.key(),
+                    text.span().start,
+                    &format!("{:?}", text.get_ref()),
+                    hint,
+                );
             }
         }
     }
@@ -116,14 +93,15 @@ pub(super) fn allow(
 pub(super) struct Operators;
 
 impl Kind<BTreeSet<Identity>> for Operators {
-    fn read(
+    type Written = Vec<raw::Text>;
+
+    fn parse(
         &self,
-        table: &mut Table<'_, '_>,
-        name: &'static str,
-        default: BTreeSet<Identity>,
-    ) -> BTreeSet<Identity> {
-        let Some(written) = table.take::<Vec<raw::Text>>(name) else { return default };
-        operators(table.key(name), &written, table.check)
+        key: Key,
+        written: &Spanned<Vec<raw::Text>>,
+        check: &mut Checker<'_>,
+    ) -> Option<BTreeSet<Identity>> {
+        Some(operators(key, written.get_ref(), check))
     }
 
     fn show(&self, value: &BTreeSet<Identity>) -> Option<String> {

@@ -1,14 +1,17 @@
-//! Kinds of values: how each is read from a table, within its range, and how it is shown.
+//! Kinds of values: how each is written, its range, and how it is shown.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use toml::Spanned;
 
+use super::check::{Checker, Key};
+use super::error::did_you_mean;
 use super::table::Table;
-use super::units::{show_duration, show_size};
-use super::values::{Size, Span, Text, Whole};
+use super::units::{parse_duration, parse_size, show_duration, show_size};
+use super::values::{Size, Span};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
 pub(super) const HOUR: Duration = Duration::from_secs(3_600);
@@ -28,21 +31,42 @@ pub(super) fn row_of<T>(row: fn(&T) -> Row, table: &T) -> Row {
 
 /// A kind of value of a key.
 pub(super) trait Kind<T> {
-    /// The value that a table has at `name`, else `default`.
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: T) -> T;
+    /// The type in the file.
+    type Written: DeserializeOwned;
+
+    /// The value as written in the table of `check`; `None` if it is wrong, which is reported.
+    fn parse(
+        &self,
+        key: Key,
+        written: &Spanned<Self::Written>,
+        check: &mut Checker<'_>,
+    ) -> Option<T>;
 
     /// The value for people; `None` if it needs no row.
     fn show(&self, value: &T) -> Option<String>;
+
+    /// The value that a table has at `name`, else `default`.
+    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: T) -> T {
+        let written: Option<Spanned<Self::Written>> = table.take(name);
+        let value = written.and_then(|written| self.parse(table.key(name), &written, table.check));
+        value.unwrap_or(default)
+    }
 }
 
 /// A number within a range.
 pub(super) struct Count(pub(super) RangeInclusive<u64>);
 
-impl<T: TryFrom<usize> + ToString> Kind<T> for Count {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: T) -> T {
-        let Some(written) = table.take::<Whole>(name) else { return default };
-        let number = table.check.whole(table.key(name), Some(&written), 0, self.0.clone());
-        T::try_from(number).unwrap_or(default)
+impl<T: TryFrom<u64> + ToString> Kind<T> for Count {
+    type Written = u64;
+
+    fn parse(&self, key: Key, written: &Spanned<u64>, check: &mut Checker<'_>) -> Option<T> {
+        let number = *written.get_ref();
+        let fits = T::try_from(number).ok().filter(|_| self.0.contains(&number));
+        if fits.is_none() {
+            let hint = format!("it takes {} to {}", self.0.start(), self.0.end());
+            check.bad_value(key, written.span().start, &number.to_string(), hint);
+        }
+        fits
     }
 
     fn show(&self, value: &T) -> Option<String> {
@@ -54,14 +78,34 @@ impl<T: TryFrom<usize> + ToString> Kind<T> for Count {
 pub(super) struct Bytes(pub(super) RangeInclusive<u64>);
 
 impl Kind<usize> for Bytes {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: usize) -> usize {
-        let least = usize::try_from(*self.0.start()).unwrap_or(usize::MAX);
-        let written: Option<Spanned<Size>> = table.take(name);
-        table.check.size(table.key(name), written.as_ref(), default.max(least), self.0.clone())
+    type Written = Size;
+
+    fn parse(&self, key: Key, written: &Spanned<Size>, check: &mut Checker<'_>) -> Option<usize> {
+        let (text, parsed) = match written.get_ref() {
+            Size::Text(text) => (format!("{text:?}"), parse_size(text)),
+            Size::Bytes(bytes) => (bytes.to_string(), Ok(*bytes)),
+        };
+        let hint = match parsed.map(|bytes| (bytes, usize::try_from(bytes))) {
+            Ok((bytes, Ok(fits))) if self.0.contains(&bytes) => return Some(fits),
+            Ok(_) => {
+                let (least, most) = (show_size(*self.0.start()), show_size(*self.0.end()));
+                format!("it takes {least} to {most}")
+            }
+            Err(why) => why,
+        };
+        check.bad_value(key, written.span().start, &text, hint);
+        None
     }
 
     fn show(&self, value: &usize) -> Option<String> {
         Some(show_size(*value as u64))
+    }
+
+    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: usize) -> usize {
+        let written: Option<Spanned<Size>> = table.take(name);
+        let value = written.and_then(|written| self.parse(table.key(name), &written, table.check));
+        let least = usize::try_from(*self.0.start()).unwrap_or(usize::MAX);
+        value.unwrap_or_else(|| default.max(least))
     }
 }
 
@@ -69,9 +113,25 @@ impl Kind<usize> for Bytes {
 pub(super) struct Time(pub(super) RangeInclusive<Duration>);
 
 impl Kind<Duration> for Time {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: Duration) -> Duration {
-        let written: Option<Spanned<Span>> = table.take(name);
-        table.check.duration(table.key(name), written.as_ref(), default, self.0.clone())
+    type Written = Span;
+
+    fn parse(
+        &self,
+        key: Key,
+        written: &Spanned<Span>,
+        check: &mut Checker<'_>,
+    ) -> Option<Duration> {
+        let text = &written.get_ref().0;
+        let hint = match parse_duration(text) {
+            Ok(duration) if self.0.contains(&duration) => return Some(duration),
+            Ok(_) => {
+                let (least, most) = (show_duration(*self.0.start()), show_duration(*self.0.end()));
+                format!("it takes {least} to {most}")
+            }
+            Err(why) => why,
+        };
+        check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+        None
     }
 
     fn show(&self, value: &Duration) -> Option<String> {
@@ -80,12 +140,20 @@ impl Kind<Duration> for Time {
 }
 
 /// One of several names.
-pub(super) struct Choice<T: 'static>(pub(super) &'static [(&'static str, T)]);
+pub(super) struct Choice<'a, T>(pub(super) &'a [(&'a str, T)]);
 
-impl<T: Clone + PartialEq> Kind<T> for Choice<T> {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: T) -> T {
-        let written: Option<Text> = table.take(name);
-        table.check.choice(table.key(name), written.as_ref(), default, self.0)
+impl<T: Clone + PartialEq> Kind<T> for Choice<'_, T> {
+    type Written = String;
+
+    fn parse(&self, key: Key, written: &Spanned<String>, check: &mut Checker<'_>) -> Option<T> {
+        let text = written.get_ref();
+        if let Some((_, choice)) = self.0.iter().find(|(name, _)| name == text) {
+            return Some(choice.clone());
+        }
+        let names: Vec<&str> = self.0.iter().map(|(name, _)| *name).collect();
+        let hint = did_you_mean(text, "values", &names);
+        check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
+        None
     }
 
     fn show(&self, value: &T) -> Option<String> {
@@ -98,8 +166,10 @@ impl<T: Clone + PartialEq> Kind<T> for Choice<T> {
 pub(super) struct Flag;
 
 impl Kind<bool> for Flag {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: bool) -> bool {
-        table.take(name).unwrap_or(default)
+    type Written = bool;
+
+    fn parse(&self, _: Key, written: &Spanned<bool>, _: &mut Checker<'_>) -> Option<bool> {
+        Some(*written.get_ref())
     }
 
     fn show(&self, value: &bool) -> Option<String> {
@@ -111,8 +181,10 @@ impl Kind<bool> for Flag {
 pub(super) struct Words;
 
 impl Kind<String> for Words {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: String) -> String {
-        table.take(name).unwrap_or(default)
+    type Written = String;
+
+    fn parse(&self, _: Key, written: &Spanned<String>, _: &mut Checker<'_>) -> Option<String> {
+        Some(written.get_ref().clone())
     }
 
     fn show(&self, value: &String) -> Option<String> {
@@ -124,10 +196,15 @@ impl Kind<String> for Words {
 pub(super) struct FilePath;
 
 impl Kind<PathBuf> for FilePath {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: PathBuf) -> PathBuf {
-        let written: Option<Text> = table.take(name);
-        let path = written.and_then(|written| table.check.path(table.key(name), &written));
-        path.unwrap_or(default)
+    type Written = String;
+
+    fn parse(
+        &self,
+        key: Key,
+        written: &Spanned<String>,
+        check: &mut Checker<'_>,
+    ) -> Option<PathBuf> {
+        check.path(key, written)
     }
 
     fn show(&self, value: &PathBuf) -> Option<String> {
@@ -138,10 +215,16 @@ impl Kind<PathBuf> for FilePath {
 /// A value that is there only if it is written.
 pub(super) struct Perhaps<K>(pub(super) K);
 
-impl<T: Default, K: Kind<T>> Kind<Option<T>> for Perhaps<K> {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: Option<T>) -> Option<T> {
-        let value = self.0.read(table, name, T::default());
-        if table.has(name) { Some(value) } else { default }
+impl<T, K: Kind<T>> Kind<Option<T>> for Perhaps<K> {
+    type Written = K::Written;
+
+    fn parse(
+        &self,
+        key: Key,
+        written: &Spanned<K::Written>,
+        check: &mut Checker<'_>,
+    ) -> Option<Option<T>> {
+        self.0.parse(key, written, check).map(Some)
     }
 
     fn show(&self, value: &Option<T>) -> Option<String> {

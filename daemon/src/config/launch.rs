@@ -10,11 +10,15 @@ use super::{EnvFile, RunAs};
 #[cfg(feature = "config")]
 use super::{
     bounds::{bounds, describe_bounds},
-    check::{Checker, Key},
-    forms::isolation,
-    identities, raw,
-    server_table::env,
-    tool::inherited,
+    check::Checker,
+    entry::Entry,
+    env_file::variable_flaw,
+    forms::ISOLATION,
+    identities,
+    json::Ordered,
+    kinds::{FilePath, Flag},
+    raw,
+    values::Text,
 };
 
 /// The start of the processes of a server or an agent.
@@ -48,25 +52,21 @@ impl Launch {
 
 #[cfg(feature = "config")]
 impl Launch {
-    /// Checks the keys; `table` is the heading of theirs, `usual` the isolation without the key.
+    /// Checks the keys; `usual` is the isolation without the key.
     pub(super) fn of(
-        table: &'static str,
         environment: &raw::Environment,
         confinement: &raw::Confinement,
         usual: Isolation,
         check: &mut Checker<'_>,
     ) -> Self {
-        let key = |name| Key { table, name };
-        let cwd = environment.cwd.as_ref().and_then(|it| check.path(key("cwd"), it));
-        let env_file = environment.env_file.as_ref().and_then(|it| check.path(key("env_file"), it));
         Self {
-            cwd,
-            env: env(table, environment.env.as_ref(), check),
-            inherit: inherited(table, environment, check),
-            env_file: env_file.map(EnvFile::at),
-            run_as: identities::run_as(table, confinement.run_as.as_ref(), check),
-            isolation: isolation(key("isolation"), confinement.isolation.as_ref(), usual, check),
-            bounds: bounds(table, confinement, check),
+            cwd: environment.cwd.read(&FilePath, check),
+            env: env(&environment.env, check),
+            inherit: inherited(environment, check),
+            env_file: environment.env_file.read(&FilePath, check).map(EnvFile::at),
+            run_as: identities::run_as(&confinement.run_as, check),
+            isolation: confinement.isolation.or(usual, &ISOLATION, check),
+            bounds: bounds(confinement, check),
         }
     }
 
@@ -115,4 +115,53 @@ pub(super) fn describe_inherited(inherit: &Inherit, more: &mut impl FnMut(String
     if !inherit.also.is_empty() {
         more(format!("pass_env {}", inherit.also.join(" ")));
     }
+}
+
+/// Variables that are set, by their names.
+#[cfg(feature = "config")]
+fn env(raw: &Entry<Ordered<Text>>, check: &mut Checker<'_>) -> Variables {
+    let table = raw.key().table;
+    let mut variables = Vec::new();
+    for (name, value) in raw.pairs() {
+        let at = name.span().start;
+        let (name, value) = (name.get_ref(), value.get_ref());
+        if let Some(hint) = variable_flaw(name) {
+            check.problem(at, format!("`env` in {table} sets {name:?}"), hint);
+        } else if value.contains('\0') {
+            // The value may be a secret.
+            let what = format!("`env` in {table} sets {name:?} to a text with a NUL byte");
+            check.problem(at, what, "must not contain a NUL byte");
+        } else {
+            variables.push((name.clone(), value.clone()));
+        }
+    }
+    Variables(variables)
+}
+
+/// Variables that a command inherits from the daemon's environment.
+#[cfg(feature = "config")]
+pub(super) fn inherited(raw: &raw::Environment, check: &mut Checker<'_>) -> Inherit {
+    let table = raw.pass_env.key().table;
+    let everything = raw.inherit_env.or(false, &Flag, check);
+    let mut also = Vec::new();
+    for written in raw.pass_env.elements() {
+        let (name, at) = (written.get_ref(), written.span().start);
+        let stem = name.strip_suffix('*').unwrap_or(name);
+        let hint = if name == "*" {
+            Some("to pass all variables of the daemon set inherit_env = true")
+        } else if stem.contains('*') {
+            Some("`*` is allowed only at the end of a name")
+        } else {
+            variable_flaw(stem)
+        };
+        match hint {
+            None => also.push(name.clone()),
+            Some(hint) => check.problem(at, format!("`pass_env` in {table} names {name:?}"), hint),
+        }
+    }
+    if let (true, Some(at)) = (everything, raw.pass_env.at()) {
+        let what = format!("this {table} has both `pass_env` and inherit_env = true");
+        check.problem(at, what, "all variables are passed then; leave one of them out");
+    }
+    Inherit { everything, also }
 }

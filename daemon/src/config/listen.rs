@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+
+use toml::Spanned;
 
 use super::check::{Checker, Key};
 use super::defaults::{
@@ -11,21 +12,19 @@ use super::defaults::{
     SESSIONS_PER_IDENTITY,
 };
 use super::error::line_of;
+use super::kinds::{Bytes, Choice, Count, FilePath, Flag, GIB, HOUR, Kind, MS, Time};
 use super::table::Part;
 use super::{HttpListen, Listen, identities, listen_access, raw};
+use crate::accounts;
 
 /// Maximum length of a socket path: the kernel's limit without the NUL.
 pub(super) const SOCKET_PATH_BYTES_MAX: usize = 107;
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Transport {
     Unix,
     Tcp,
     Stdio,
     Http,
-}
-
-const fn key(name: &'static str) -> Key {
-    Key { table: "[[listen]]", name }
 }
 
 /// All listeners of the file, or the default one.
@@ -64,22 +63,18 @@ fn collide(one: &Listen, other: &Listen) -> bool {
 }
 
 fn listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let Some(written) = &raw.transport else {
+    if !raw.transport.is_some() {
         let hint = "write transport = \"unix\", \"tcp\", \"http\" or \"stdio\"";
         check.missing(at, "this [[listen]] has no `transport`", hint);
         return None;
-    };
-    let transport = check.choice(
-        key("transport"),
-        Some(written),
-        None,
-        &[
-            ("unix", Some(Transport::Unix)),
-            ("tcp", Some(Transport::Tcp)),
-            ("http", Some(Transport::Http)),
-            ("stdio", Some(Transport::Stdio)),
-        ],
-    )?;
+    }
+    let transports = Choice(&[
+        ("unix", Transport::Unix),
+        ("tcp", Transport::Tcp),
+        ("http", Transport::Http),
+        ("stdio", Transport::Stdio),
+    ]);
+    let transport = raw.transport.read(&transports, check)?;
     refuse_foreign_keys(transport, raw, check);
     match transport {
         Transport::Unix => unix_listener(at, raw, check),
@@ -96,7 +91,7 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
         Transport::Tcp => (false, true, false),
         Transport::Stdio => (false, false, false),
         // With a path it listens on a Unix socket.
-        Transport::Http => (raw.unix.path.is_some(), raw.unix.path.is_none(), true),
+        Transport::Http => (raw.unix.path.is_some(), !raw.unix.path.is_some(), true),
     };
     for (part, allowed, owner) in [
         (&raw.unix as &dyn Part, unix, "unix"),
@@ -125,12 +120,12 @@ fn refuse_foreign_keys(transport: Transport, raw: &raw::Listen, check: &mut Chec
 
 /// A listener for Streamable HTTP, on a Unix socket if it has a path.
 fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let socket = match &raw.unix.path {
-        Some(_) => unix_listener(at, raw, check),
-        None => tcp_listener(at, raw, true, check),
+    let socket = match raw.unix.path.is_some() {
+        true => unix_listener(at, raw, check),
+        false => tcp_listener(at, raw, true, check),
     };
     let mut allow_origins = Vec::new();
-    for written in raw.http.allow_origins.iter().flat_map(|list| list.get_ref()) {
+    for written in raw.http.allow_origins.elements() {
         let text = written.get_ref();
         if is_origin(text) {
             allow_origins.push(text.to_ascii_lowercase());
@@ -138,38 +133,29 @@ fn http_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
         }
         let hint = "it takes origins such as \"https://app.example.com\" or \"http://host:8080\", \
                     without a path";
-        check.bad_value(key("allow_origins"), written.span().start, &format!("{text:?}"), hint);
+        check.bad_value(
+            raw.http.allow_origins.key(),
+            written.span().start,
+            &format!("{text:?}"),
+            hint,
+        );
     }
-    let mut duration = |name, raw: &Option<_>, default| {
-        let day = Duration::from_secs(24 * 60 * 60);
-        check.duration(key(name), raw.as_ref(), default, Duration::from_millis(1)..=day)
-    };
-    let session_idle = duration("session_idle", &raw.http.session_idle, SESSION_IDLE);
-    let gone = duration("gone", &raw.http.gone, GONE);
-    let keep_alive = duration("keep_alive", &raw.http.keep_alive, KEEP_ALIVE);
-    let mut count = |name, raw: &Option<raw::Whole>, default| {
-        check.whole(key(name), raw.as_ref(), default, 1..=100_000)
-    };
-    let sessions_per_identity =
-        count("sessions_per_identity", &raw.http.sessions_per_identity, SESSIONS_PER_IDENTITY);
-    let connections_per_address = count(
-        "connections_per_address",
-        &raw.http.connections_per_address,
-        CONNECTIONS_PER_ADDRESS,
-    );
-    let range = 0..=1024 * 1024 * 1024;
-    let replay_bytes =
-        check.size(key("replay_bytes"), raw.http.replay_bytes.as_ref(), REPLAY_BYTES, range);
+    let (times, counts) = (Time(MS..=24 * HOUR), Count(1..=100_000));
+    let http = &raw.http;
     Some(Listen::Http(HttpListen {
         socket: Box::new(socket?),
         allow_origins,
-        session_idle,
-        gone,
-        keep_alive,
-        sessions_per_identity,
-        connections_per_address,
-        replay_bytes,
-        view: raw.http.view.as_ref().is_none_or(|view| *view.get_ref()),
+        session_idle: http.session_idle.or(SESSION_IDLE, &times, check),
+        gone: http.gone.or(GONE, &times, check),
+        keep_alive: http.keep_alive.or(KEEP_ALIVE, &times, check),
+        sessions_per_identity: http.sessions_per_identity.or(SESSIONS_PER_IDENTITY, &counts, check),
+        connections_per_address: http.connections_per_address.or(
+            CONNECTIONS_PER_ADDRESS,
+            &counts,
+            check,
+        ),
+        replay_bytes: http.replay_bytes.or(REPLAY_BYTES, &Bytes(0..=GIB), check),
+        view: http.view.or(true, &Flag, check),
         oauth: listen_access::oauth(raw, check).map(Box::new),
         tls: listen_access::tls(raw, check),
     }))
@@ -184,14 +170,38 @@ fn is_origin(text: &str) -> bool {
 }
 
 fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Option<Listen> {
-    let path = match &raw.unix.path {
-        None => check.environment.socket(),
-        Some(written) => check.path(key("path"), written)?,
+    let path = match raw.unix.path.is_some() {
+        false => check.environment.socket(),
+        true => raw.unix.path.read(&FilePath, check)?,
     };
-    let at = raw.unix.path.as_ref().map_or(at, |path| path.span().start);
-    fits(&path, at, check);
-    let mode = raw.unix.mode.as_ref().map_or(Some(MODE_DEFAULT), |mode| {
-        let text = &mode.get_ref().0;
+    fits(&path, raw.unix.path.at().unwrap_or(at), check);
+    let mode = match raw.unix.mode.is_some() {
+        false => MODE_DEFAULT,
+        true => raw.unix.mode.read(&Permissions, check)?,
+    };
+    let group = match raw.unix.group.as_ref() {
+        None => None,
+        Some(group) => {
+            Some(identities::found(raw.unix.group.key(), group, accounts::group, check)?)
+        }
+    };
+    let allow = identities::users(&raw.unix, check);
+    Some(Listen::Unix { path, mode, group, allow })
+}
+
+/// The permission bits of a socket.
+struct Permissions;
+
+impl Kind<u32> for Permissions {
+    type Written = raw::Mode;
+
+    fn parse(
+        &self,
+        key: Key,
+        written: &Spanned<raw::Mode>,
+        check: &mut Checker<'_>,
+    ) -> Option<u32> {
+        let text = &written.get_ref().0;
         let octal = (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit());
         let bits = u32::from_str_radix(text, 8).ok().filter(|_| octal);
         let hint = match bits {
@@ -202,16 +212,13 @@ fn unix_listener(at: usize, raw: &raw::Listen, check: &mut Checker<'_>) -> Optio
             Some(bits) => return Some(bits),
             None => "it takes octal digits such as \"0600\" or \"0660\"",
         };
-        check.bad_value(key("mode"), mode.span().start, &format!("{text:?}"), hint);
+        check.bad_value(key, written.span().start, &format!("{text:?}"), hint);
         None
-    })?;
-    let group = match &raw.unix.group {
-        None => None,
-        Some(written) => Some(identities::group(key("group"), written, check)?),
-    };
-    let allow =
-        identities::users(raw.unix.allow_users.as_ref(), raw.unix.allow_groups.as_ref(), check);
-    Some(Listen::Unix { path, mode, group, allow })
+    }
+
+    fn show(&self, value: &u32) -> Option<String> {
+        Some(format!("{value:04o}"))
+    }
 }
 
 /// Reports a path that is too long for a socket.
@@ -236,22 +243,19 @@ fn tcp_listener(
     check: &mut Checker<'_>,
 ) -> Option<Listen> {
     let before = check.problems.len();
-    let anonymous = check.choice(
-        key("anonymous"),
-        raw.tcp.anonymous.as_ref(),
-        is_http && raw.tcp.token_file.is_none() && raw.tokens.issuer.is_none(),
-        &[("refuse", false), ("allow", true)],
-    );
+    let is_open = is_http && !raw.tcp.token_file.is_some() && !raw.tokens.issuer.is_some();
+    let answers = Choice(&[("refuse", false), ("allow", true)]);
+    let anonymous = raw.tcp.anonymous.or(is_open, &answers, check);
     let is_said = check.problems.len() == before;
-    let token_file = match &raw.tcp.token_file {
-        None => None,
-        Some(written) => Some(check.path(key("token_file"), written)?),
+    let token_file = match raw.tcp.token_file.is_some() {
+        false => None,
+        true => Some(raw.tcp.token_file.read(&FilePath, check)?),
     };
     let has_tokens = token_file.is_some() || raw.tokens.issuer.is_some();
     let address = address(at, raw, has_tokens && !anonymous, check);
     let address = address.filter(|_| is_said)?;
     if !anonymous && !has_tokens {
-        let at = raw.tcp.anonymous.as_ref().map_or(at, |anonymous| anonymous.span().start);
+        let at = raw.tcp.anonymous.at().unwrap_or(at);
         let what = "this tcp [[listen]] would accept no peer: there is no `token_file`, and \
                     `anonymous` is \"refuse\"";
         let hint = "set a token_file, set anonymous = \"allow\" to accept all users of this \
@@ -270,7 +274,7 @@ fn address(
     all_are_known: bool,
     check: &mut Checker<'_>,
 ) -> Option<SocketAddr> {
-    let Some(written) = &raw.tcp.address else {
+    let Some(written) = raw.tcp.address.as_ref() else {
         let (what, hint) = match raw.transport.as_ref().map(|it| it.get_ref().as_str()) {
             Some("http") => (
                 "this http [[listen]] has neither `address` nor `path`",
@@ -291,7 +295,12 @@ fn address(
         }
         Err(_) => "it takes an IP address and a port, such as \"127.0.0.1:7411\" or \"[::1]:7411\"",
     };
-    check.bad_value(key("address"), written.span().start, &written_text(Some(written)), hint);
+    check.bad_value(
+        raw.tcp.address.key(),
+        written.span().start,
+        &written_text(Some(written)),
+        hint,
+    );
     None
 }
 

@@ -23,6 +23,8 @@ mod describe_access;
 mod describe_agent;
 #[cfg(feature = "config")]
 mod describe_server;
+#[cfg(feature = "config")]
+mod entry;
 mod env_file;
 mod error;
 mod fleet;

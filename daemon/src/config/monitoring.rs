@@ -27,7 +27,7 @@ keys! {
     Metrics ["metrics"] {
         /// Address of the metrics endpoint of `ceased serve`, a Unix socket or a loopback address;
         /// disabled if `None`.
-        listen: Option<Address> = None, Endpoint, at start;
+        listen: Option<Address> = None, Perhaps(Endpoint), at start;
     }
 }
 
@@ -112,19 +112,35 @@ impl Otlp {
 struct Endpoint;
 
 #[cfg(feature = "config")]
-impl Kind<Option<Address>> for Endpoint {
-    fn read(
-        &self,
-        table: &mut Table<'_, '_>,
-        name: &'static str,
-        default: Option<Address>,
-    ) -> Option<Address> {
-        let Some(written) = table.take::<Text>(name) else { return default };
-        endpoint(table.key(name), &written, table.check)
+impl Kind<Address> for Endpoint {
+    type Written = String;
+
+    fn parse(&self, key: Key, written: &Text, check: &mut Checker<'_>) -> Option<Address> {
+        let (text, at) = (written.get_ref(), written.span().start);
+        let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
+            (Some(path), _) => {
+                let path = check.path_in(key, written, path)?;
+                if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
+                    return Some(Address::Unix { path, mode: SocketMode::OWNER });
+                }
+                "a socket's path takes at most 107 bytes; set a shorter one"
+            }
+            (None, Ok(address)) if address.ip().to_canonical().is_loopback() => {
+                return Some(Address::Tcp(address));
+            }
+            (None, Ok(_)) => {
+                "it would be readable from the network; use a loopback address, 127.0.0.1 or [::1]"
+            }
+            (None, Err(_)) => {
+                "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\""
+            }
+        };
+        check.bad_value(key, at, &format!("{text:?}"), hint);
+        None
     }
 
-    fn show(&self, value: &Option<Address>) -> Option<String> {
-        value.as_ref().map(ToString::to_string)
+    fn show(&self, value: &Address) -> Option<String> {
+        Some(value.to_string())
     }
 }
 
@@ -134,18 +150,14 @@ struct Collector;
 
 #[cfg(feature = "config")]
 impl Kind<String> for Collector {
-    fn read(&self, table: &mut Table<'_, '_>, name: &'static str, default: String) -> String {
-        let Some(written) = table.take::<Text>(name) else { return default };
+    type Written = String;
+
+    fn parse(&self, key: Key, written: &Text, check: &mut Checker<'_>) -> Option<String> {
         if let Err(why) = Url::parse(written.get_ref()) {
             let text = format!("{:?}", written.get_ref());
-            table.check.bad_value(
-                table.key(name),
-                written.span().start,
-                &text,
-                format!("it {why}"),
-            );
+            check.bad_value(key, written.span().start, &text, format!("it {why}"));
         }
-        written.into_inner()
+        Some(written.get_ref().clone())
     }
 
     fn show(&self, value: &String) -> Option<String> {
@@ -161,28 +173,4 @@ fn is_at(door: &Listen, metrics: &Address) -> bool {
         (Listen::Tcp { address: one, .. }, Address::Tcp(other)) => one == other && one.port() != 0,
         (Listen::Unix { .. } | Listen::Tcp { .. } | Listen::Stdio | Listen::Http(_), _) => false,
     }
-}
-
-/// The address in a text.
-#[cfg(feature = "config")]
-fn endpoint(key: Key, written: &Text, check: &mut Checker<'_>) -> Option<Address> {
-    let (text, at) = (written.get_ref(), written.span().start);
-    let hint = match (text.strip_prefix("unix:"), text.parse::<SocketAddr>()) {
-        (Some(path), _) => {
-            let path = check.path_in(key, written, path)?;
-            if path.as_os_str().len() <= SOCKET_PATH_BYTES_MAX {
-                return Some(Address::Unix { path, mode: SocketMode::OWNER });
-            }
-            "a socket's path takes at most 107 bytes; set a shorter one"
-        }
-        (None, Ok(address)) if address.ip().to_canonical().is_loopback() => {
-            return Some(Address::Tcp(address));
-        }
-        (None, Ok(_)) => {
-            "it would be readable from the network; use a loopback address, 127.0.0.1 or [::1]"
-        }
-        (None, Err(_)) => "it takes \"unix:PATH\" or a loopback address such as \"127.0.0.1:9464\"",
-    };
-    check.bad_value(key, at, &format!("{text:?}"), hint);
-    None
 }

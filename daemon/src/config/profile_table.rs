@@ -5,13 +5,11 @@ use std::collections::BTreeSet;
 use ceased_core::policy::access::Profile;
 use ceased_core::upstream::server::NameFilter;
 
-use super::check::{Checker, Key};
+use super::check::Checker;
 use super::error::{did_you_mean, line_of};
 use super::server::Server;
 use super::server_table::{name, patterns};
 use super::{identities, raw};
-
-const TABLE: &str = "[[profile]]";
 
 /// All profiles of the file. Names of servers are checked when every file is read.
 pub(super) fn profiles(
@@ -21,17 +19,15 @@ pub(super) fn profiles(
 ) -> Vec<Profile> {
     let mut profiles: Vec<(usize, Profile)> = Vec::new();
     for (at, raw) in raw {
-        let Some(name) = name(TABLE, *at, raw.name.as_ref(), check) else { continue };
+        let Some(name) = name(*at, &raw.name, check) else { continue };
         if let Some((first, _)) = profiles.iter().find(|(_, it)| *it.name == *name) {
             let line = line_of(check.text, *first);
             let what = format!("there is another profile {name:?}");
             check.problem(*at, what, format!("the first is in line {line}; rename one of them"));
         }
-        let tools = NameFilter {
-            only: patterns(TABLE, "tools", raw.tools.as_ref(), check),
-            hide: patterns(TABLE, "hide", raw.hide.as_ref(), check),
-        };
-        let allow = identities::allow(TABLE, raw.allow.as_ref(), check);
+        let tools =
+            NameFilter { only: patterns(&raw.tools, check), hide: patterns(&raw.hide, check) };
+        let allow = identities::allow(&raw.allow, check);
         let servers = servers_of(raw, servers, check);
         profiles.push((*at, Profile { name: name.into(), servers, tools, allow }));
     }
@@ -52,8 +48,7 @@ fn servers_of(
         // Another file may name it: `--mcp-servers`.
         if !known.is_empty() && !known.contains(&text.as_str()) {
             let hint = did_you_mean(text, "servers", &known);
-            let key = Key { table: TABLE, name: "servers" };
-            check.bad_value(key, name.span().start, &format!("{text:?}"), hint);
+            check.bad_value(raw.servers.key(), name.span().start, &format!("{text:?}"), hint);
         }
         found.insert(text.as_str().into());
     }

@@ -6,10 +6,11 @@ use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
+use super::entry::Entry;
 use super::json::{Json, Ordered};
 use super::table::{Part, Table};
 use super::values::Wording;
-pub(super) use super::values::{Size, Span, Text, Whole};
+pub(super) use super::values::{Size, Span, Text};
 
 /// Declares a part of a table as written.
 macro_rules! written {
@@ -35,85 +36,85 @@ macro_rules! written {
 written! {
     /// Directory and variables of a process.
     Environment {
-        cwd: Option<Text>,
-        env: Option<Spanned<Ordered<Text>>>,
-        pass_env: Option<Spanned<Vec<Text>>>,
-        env_file: Option<Text>,
-        inherit_env: Option<Spanned<bool>>,
+        cwd: Entry<String>,
+        env: Entry<Ordered<Text>>,
+        pass_env: Entry<Vec<Text>>,
+        env_file: Entry<String>,
+        inherit_env: Entry<bool>,
     }
 }
 
 written! {
     /// User, isolation and bounds of a process.
     Confinement {
-        run_as: Option<Text>,
-        isolation: Option<Text>,
-        memory_max: Option<Spanned<Size>>,
-        pids_max: Option<Whole>,
-        cpu_max: Option<Text>,
-        nice: Option<Whole>,
+        run_as: Entry<String>,
+        isolation: Entry<String>,
+        memory_max: Entry<Size>,
+        pids_max: Entry<u64>,
+        cpu_max: Entry<String>,
+        nice: Entry<u64>,
     }
 }
 
 written! {
     /// Keys of a Unix socket.
     UnixSocket {
-        path: Option<Text>,
-        mode: Option<Spanned<Mode>>,
-        group: Option<Spanned<Account>>,
-        allow_users: Option<Spanned<Vec<Spanned<Account>>>>,
-        allow_groups: Option<Spanned<Vec<Spanned<Account>>>>,
+        path: Entry<String>,
+        mode: Entry<Mode>,
+        group: Entry<Account>,
+        allow_users: Entry<Vec<Spanned<Account>>>,
+        allow_groups: Entry<Vec<Spanned<Account>>>,
     }
 }
 
 written! {
     /// Keys of an address.
     TcpSocket {
-        address: Option<Text>,
-        token_file: Option<Text>,
-        anonymous: Option<Text>,
+        address: Entry<String>,
+        token_file: Entry<String>,
+        anonymous: Entry<String>,
     }
 }
 
 written! {
     /// Keys of HTTP.
     Http {
-        allow_origins: Option<Spanned<Vec<Text>>>,
-        session_idle: Option<Spanned<Span>>,
-        gone: Option<Spanned<Span>>,
-        keep_alive: Option<Spanned<Span>>,
-        sessions_per_identity: Option<Whole>,
-        connections_per_address: Option<Whole>,
-        replay_bytes: Option<Spanned<Size>>,
-        view: Option<Spanned<bool>>,
+        allow_origins: Entry<Vec<Text>>,
+        session_idle: Entry<Span>,
+        gone: Entry<Span>,
+        keep_alive: Entry<Span>,
+        sessions_per_identity: Entry<u64>,
+        connections_per_address: Entry<u64>,
+        replay_bytes: Entry<Size>,
+        view: Entry<bool>,
     }
 }
 
 written! {
     /// Keys of TLS.
     Tls {
-        tls_cert: Option<Text>,
-        tls_key: Option<Text>,
+        tls_cert: Entry<String>,
+        tls_key: Entry<String>,
     }
 }
 
 written! {
     /// Keys about signed tokens.
     Tokens {
-        resource: Option<Text>,
-        issuer: Option<Spanned<Vec<Text>>>,
-        audience: Option<Spanned<Vec<Text>>>,
-        jwks: Option<Text>,
-        issuer_ca_file: Option<Text>,
-        scopes: Option<Spanned<Vec<Text>>>,
-        groups_claim: Option<Text>,
+        resource: Entry<String>,
+        issuer: Entry<Vec<Text>>,
+        audience: Entry<Vec<Text>>,
+        jwks: Entry<String>,
+        issuer_ca_file: Entry<String>,
+        scopes: Entry<Vec<Text>>,
+        groups_claim: Entry<String>,
     }
 }
 
 written! {
     /// `[[listen]]`
     Listen {
-        transport: Option<Text>,
+        transport: Entry<String>,
         unix: UnixSocket,
         tcp: TcpSocket,
         http: Http,
@@ -125,36 +126,36 @@ written! {
 written! {
     /// `[[tool]]`
     Tool {
-        name: Option<Text>,
-        title: Option<Text>,
-        description: Option<Text>,
-        command: Option<Spanned<Vec<Text>>>,
-        builtin: Option<Text>,
-        read_only: Option<Spanned<bool>>,
-        destructive: Option<Spanned<bool>>,
-        idempotent: Option<Spanned<bool>>,
-        open_world: Option<Spanned<bool>>,
-        icon: Option<Text>,
-        task_support: Option<Text>,
-        timeout: Option<Spanned<Span>>,
-        kill_grace: Option<Spanned<Span>>,
-        max_output: Option<Spanned<Size>>,
-        heartbeat: Option<Text>,
-        progress: Option<Text>,
-        output: Option<Text>,
-        output_schema: Option<Spanned<Json>>,
-        text_limit: Option<Spanned<Size>>,
+        name: Entry<String>,
+        title: Entry<String>,
+        description: Entry<String>,
+        command: Entry<Vec<Text>>,
+        builtin: Entry<String>,
+        read_only: Entry<bool>,
+        destructive: Entry<bool>,
+        idempotent: Entry<bool>,
+        open_world: Entry<bool>,
+        icon: Entry<String>,
+        task_support: Entry<String>,
+        timeout: Entry<Span>,
+        kill_grace: Entry<Span>,
+        max_output: Entry<Size>,
+        heartbeat: Entry<String>,
+        progress: Entry<String>,
+        output: Entry<String>,
+        output_schema: Entry<Json>,
+        text_limit: Entry<Size>,
         environment: Environment,
-        stdin: Option<Text>,
-        confirm: Option<Text>,
+        stdin: Entry<String>,
+        confirm: Entry<String>,
         confinement: Confinement,
-        on_disconnect: Option<Text>,
-        allow: Option<Spanned<Vec<Text>>>,
-        max_running: Option<Whole>,
-        lock: Option<Text>,
-        on_end: Option<Spanned<Vec<Text>>>,
-        input: Option<Spanned<Ordered<Input>>>,
-        input_schema: Option<Spanned<Json>>,
+        on_disconnect: Entry<String>,
+        allow: Entry<Vec<Text>>,
+        max_running: Entry<u64>,
+        lock: Entry<String>,
+        on_end: Entry<Vec<Text>>,
+        input: Entry<Ordered<Input>>,
+        input_schema: Entry<Json>,
     }
 }
 
@@ -172,51 +173,51 @@ pub(super) struct Oauth {
 written! {
     /// Keys of a server by URL.
     Remote {
-        url: Option<Text>,
-        headers: Option<Spanned<Ordered<Text>>>,
-        headers_file: Option<Text>,
-        token_file: Option<Text>,
-        oauth: Option<Spanned<Oauth>>,
-        protocol: Option<Text>,
-        connect_timeout: Option<Spanned<Span>>,
-        read_timeout: Option<Spanned<Span>>,
-        max_connections: Option<Whole>,
-        ca_file: Option<Text>,
-        client_cert: Option<Text>,
-        client_key: Option<Text>,
-        allow_private: Option<Spanned<bool>>,
+        url: Entry<String>,
+        headers: Entry<Ordered<Text>>,
+        headers_file: Entry<String>,
+        token_file: Entry<String>,
+        oauth: Entry<Oauth>,
+        protocol: Entry<String>,
+        connect_timeout: Entry<Span>,
+        read_timeout: Entry<Span>,
+        max_connections: Entry<u64>,
+        ca_file: Entry<String>,
+        client_cert: Entry<String>,
+        client_key: Entry<String>,
+        allow_private: Entry<bool>,
     }
 }
 
 written! {
     /// `[[server]]`
     Server {
-        name: Option<Text>,
-        command: Option<Spanned<Vec<Text>>>,
+        name: Entry<String>,
+        command: Entry<Vec<Text>>,
         remote: Remote,
         environment: Environment,
-        prefix: Option<Text>,
-        revision: Option<Text>,
-        share: Option<Text>,
-        warm: Option<Whole>,
-        start: Option<Text>,
-        start_timeout: Option<Spanned<Span>>,
-        idle_exit: Option<Text>,
-        max_instances: Option<Whole>,
-        max_instances_per_identity: Option<Whole>,
-        max_calls: Option<Whole>,
-        timeout: Option<Spanned<Span>>,
-        heartbeat: Option<Text>,
-        cancel_grace: Option<Spanned<Span>>,
-        kill_grace: Option<Spanned<Span>>,
-        drain: Option<Spanned<Span>>,
-        on_ignored_cancel: Option<Text>,
-        task_support: Option<Text>,
-        pin: Option<Text>,
-        tools: Option<Spanned<Vec<Text>>>,
-        hide: Option<Spanned<Vec<Text>>>,
-        allow: Option<Spanned<Vec<Text>>>,
-        confirm: Option<Spanned<Ordered<Text>>>,
+        prefix: Entry<String>,
+        revision: Entry<String>,
+        share: Entry<String>,
+        warm: Entry<u64>,
+        start: Entry<String>,
+        start_timeout: Entry<Span>,
+        idle_exit: Entry<String>,
+        max_instances: Entry<u64>,
+        max_instances_per_identity: Entry<u64>,
+        max_calls: Entry<u64>,
+        timeout: Entry<Span>,
+        heartbeat: Entry<String>,
+        cancel_grace: Entry<Span>,
+        kill_grace: Entry<Span>,
+        drain: Entry<Span>,
+        on_ignored_cancel: Entry<String>,
+        task_support: Entry<String>,
+        pin: Entry<String>,
+        tools: Entry<Vec<Text>>,
+        hide: Entry<Vec<Text>>,
+        allow: Entry<Vec<Text>>,
+        confirm: Entry<Ordered<Text>>,
         confinement: Confinement,
     }
 }
@@ -224,19 +225,19 @@ written! {
 written! {
     /// `[[agent]]`
     Agent {
-        name: Option<Text>,
-        command: Option<Spanned<Vec<Text>>>,
+        name: Entry<String>,
+        command: Entry<Vec<Text>>,
         environment: Environment,
-        start_timeout: Option<Spanned<Span>>,
-        max_instances: Option<Whole>,
-        max_instances_per_identity: Option<Whole>,
-        turn_timeout: Option<Text>,
-        stall_timeout: Option<Text>,
-        cancel_grace: Option<Spanned<Span>>,
-        kill_grace: Option<Spanned<Span>>,
-        drain: Option<Spanned<Span>>,
-        on_ignored_cancel: Option<Text>,
-        allow: Option<Spanned<Vec<Text>>>,
+        start_timeout: Entry<Span>,
+        max_instances: Entry<u64>,
+        max_instances_per_identity: Entry<u64>,
+        turn_timeout: Entry<String>,
+        stall_timeout: Entry<String>,
+        cancel_grace: Entry<Span>,
+        kill_grace: Entry<Span>,
+        drain: Entry<Span>,
+        on_ignored_cancel: Entry<String>,
+        allow: Entry<Vec<Text>>,
         confinement: Confinement,
     }
 }
@@ -244,11 +245,11 @@ written! {
 written! {
     /// `[[profile]]`
     Profile {
-        name: Option<Text>,
-        servers: Option<Spanned<Vec<Text>>>,
-        tools: Option<Spanned<Vec<Text>>>,
-        hide: Option<Spanned<Vec<Text>>>,
-        allow: Option<Spanned<Vec<Text>>>,
+        name: Entry<String>,
+        servers: Entry<Vec<Text>>,
+        tools: Entry<Vec<Text>>,
+        hide: Entry<Vec<Text>>,
+        allow: Entry<Vec<Text>>,
     }
 }
 

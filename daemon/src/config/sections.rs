@@ -11,6 +11,8 @@ use ceased_process::Isolation;
 #[cfg(feature = "config")]
 use toml::Spanned;
 
+#[cfg(feature = "config")]
+use super::check::{Checker, Key};
 use super::discover::Environment;
 #[cfg(feature = "config")]
 use super::forms::{Disconnect, EndCommand, FilePaths, Heartbeat, ISOLATION, Uri};
@@ -322,7 +324,7 @@ keys! {
 
 /// The part of each call that the audit log records.
 #[cfg(feature = "config")]
-const RECORDED: Choice<RecordCalls> = Choice(&[
+const RECORDED: Choice<'_, RecordCalls> = Choice(&[
     ("none", RecordCalls::None),
     ("names", RecordCalls::Names),
     ("arguments", RecordCalls::Arguments),
@@ -339,15 +341,15 @@ struct Names;
 
 #[cfg(feature = "config")]
 impl Kind<Vec<String>> for Names {
-    fn read(
+    type Written = Vec<Text>;
+
+    fn parse(
         &self,
-        table: &mut Table<'_, '_>,
-        name: &'static str,
-        default: Vec<String>,
-    ) -> Vec<String> {
-        let written: Option<Vec<Text>> = table.take(name);
-        let lower = |names: Vec<Text>| names.iter().map(|it| it.get_ref().to_lowercase()).collect();
-        written.map_or(default, lower)
+        _: Key,
+        written: &Spanned<Vec<Text>>,
+        _: &mut Checker<'_>,
+    ) -> Option<Vec<String>> {
+        Some(written.get_ref().iter().map(|name| name.get_ref().to_lowercase()).collect())
     }
 
     fn show(&self, value: &Vec<String>) -> Option<String> {

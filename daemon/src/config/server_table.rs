@@ -7,25 +7,22 @@ use std::time::Duration;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;
-use toml::Spanned;
 
 use super::check::{Checker, Key};
 use super::defaults::{STARTS_MAX, most_of, start_at_once_default};
+use super::entry::Entry;
 use super::error::line_of;
-use super::forms::heartbeat;
+use super::forms::{Heartbeat, TimeOrOff};
 use super::json::Ordered;
-use super::kinds::{Count, HOUR, Kind, MS, YEAR};
+use super::kinds::{Choice, Count, HOUR, Kind, MS, Perhaps, Time, YEAR};
 use super::launch::Launch;
 use super::remote_server::RemoteServer;
 use super::server::{SERVER_NAME_MAX, Server, clashes};
 use super::server_url;
 use super::table::Table;
-use super::tool::variable_flaw;
-use super::units::parse_duration;
-use super::variables::Variables;
+use super::values::Text;
 use super::{Daemon, RunAs, Tool, identities, raw};
 
-const TABLE: &str = "[[server]]";
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 const IDLE_EXIT: Duration = Duration::from_secs(600);
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -36,10 +33,6 @@ pub(super) const DRAIN: Duration = Duration::from_secs(30);
 const INSTANCES: usize = 16;
 pub(super) const INSTANCES_MAX: u64 = 4096;
 const CALLS_MAX: u64 = 65_536;
-
-const fn key(name: &'static str) -> Key {
-    Key { table: TABLE, name }
-}
 
 /// `[servers]`
 pub(super) fn start_at_once(table: &mut Table<'_, '_>) -> usize {
@@ -58,7 +51,7 @@ pub(super) fn servers(
 ) -> Vec<Server> {
     let (mut servers, mut places) = (Vec::new(), Vec::new());
     for (at, raw) in raw {
-        let place = raw.name.as_ref().map_or(at, |it| it.span().start);
+        let place = raw.name.at().unwrap_or(at);
         if let Some(server) = server(at, &raw, daemon, check) {
             servers.push(server);
             places.push(place);
@@ -79,84 +72,62 @@ fn server(
     daemon: &Daemon,
     check: &mut Checker<'_>,
 ) -> Option<Server> {
-    let name = name(TABLE, at, raw.name.as_ref(), check);
+    let name = name(at, &raw.name, check);
     let (command, remote, revision) = target(at, raw, check);
-    let launch = Launch::of(TABLE, &raw.environment, &raw.confinement, daemon.isolation, check);
-    let share = check.choice(
-        key("share"),
-        raw.share.as_ref(),
-        Share::Connection,
-        &[("connection", Share::Connection), ("identity", Share::Identity), ("call", Share::Call)],
-    );
+    let launch = Launch::of(&raw.environment, &raw.confinement, daemon.isolation, check);
+    let share = raw.share.or(Share::Connection, &SHARE, check);
     check_user(raw, launch.run_as, share, check);
-    let instances = raw.max_instances.as_ref();
-    let max_instances = check.whole(key("max_instances"), instances, INSTANCES, 1..=INSTANCES_MAX);
-    let max_instances_per_identity = check.whole(
-        key("max_instances_per_identity"),
-        raw.max_instances_per_identity.as_ref(),
-        most_of(max_instances),
-        1..=INSTANCES_MAX,
-    );
-    let warm = warm(raw, share, max_instances, check);
-    let start = check.choice(
-        key("start"),
-        raw.start.as_ref(),
-        StartWhen::Lazy,
-        &[("lazy", StartWhen::Lazy), ("eager", StartWhen::Eager)],
-    );
-    let max_calls = check.whole(key("max_calls"), raw.max_calls.as_ref(), 0, 0..=CALLS_MAX);
-    let on_ignored_cancel = on_ignored_cancel(raw, share, check);
-    let task_support = check.choice(
-        key("task_support"),
-        raw.task_support.as_ref(),
-        None,
-        &[TaskSupport::Forbidden, TaskSupport::Optional, TaskSupport::Required]
-            .map(|support| (support.as_str(), Some(support))),
-    );
-    let pins = [Pin::Off, Pin::Warn, Pin::Refuse].map(|pin| (pin.as_str(), pin));
-    let pin = check.choice(key("pin"), raw.pin.as_ref(), Pin::Off, &pins);
-    let prefix = raw.prefix.as_ref().and_then(|it| prefix(it, check));
-    let filter = NameFilter {
-        only: patterns(TABLE, "tools", raw.tools.as_ref(), check),
-        hide: patterns(TABLE, "hide", raw.hide.as_ref(), check),
-    };
-    let mut time = |name, raw: &Option<_>, default, range| {
-        check.duration(key(name), raw.as_ref(), default, range)
-    };
-    let start_timeout = time("start_timeout", &raw.start_timeout, START_TIMEOUT, MS..=HOUR);
-    let timeout = time("timeout", &raw.timeout, TIMEOUT, MS..=YEAR);
-    let zero = Duration::ZERO;
-    let cancel_grace = time("cancel_grace", &raw.cancel_grace, GRACE, zero..=GRACE_MAX);
-    let kill_grace = time("kill_grace", &raw.kill_grace, GRACE, zero..=GRACE_MAX);
-    let drain = time("drain", &raw.drain, DRAIN, zero..=24 * HOUR);
+    let instances = Count(1..=INSTANCES_MAX);
+    let max_instances = raw.max_instances.or(INSTANCES, &instances, check);
+    let own = &raw.max_instances_per_identity;
+    let max_calls = raw.max_calls.or(0, &Count(0..=CALLS_MAX), check);
+    let task_support = Perhaps(TASK_SUPPORT);
+    let (graces, drains) = (Time(Duration::ZERO..=GRACE_MAX), Time(Duration::ZERO..=24 * HOUR));
     Some(Server {
-        idle_exit: idle_exit(raw.idle_exit.as_ref(), check),
-        heartbeat: heartbeat(key("heartbeat"), raw.heartbeat.as_ref(), daemon.heartbeat, check),
-        allow: identities::allow(TABLE, raw.allow.as_ref(), check),
-        confirm: confirm(raw.confirm.as_ref(), check),
+        launch,
+        revision,
+        share,
+        warm: warm(raw, share, max_instances, check),
+        start: raw.start.or(StartWhen::Lazy, &START, check),
+        start_timeout: raw.start_timeout.or(START_TIMEOUT, &Time(MS..=HOUR), check),
+        idle_exit: raw.idle_exit.or(Some(IDLE_EXIT), &TimeOrOff("10m"), check),
+        max_instances,
+        max_instances_per_identity: own.or(most_of(max_instances), &instances, check),
+        max_calls: (max_calls > 0).then_some(max_calls),
+        timeout: raw.timeout.or(TIMEOUT, &Time(MS..=YEAR), check),
+        heartbeat: raw.heartbeat.or(daemon.heartbeat, &Heartbeat, check),
+        cancel_grace: raw.cancel_grace.or(GRACE, &graces, check),
+        kill_grace: raw.kill_grace.or(GRACE, &graces, check),
+        drain: raw.drain.or(DRAIN, &drains, check),
+        on_ignored_cancel: on_ignored_cancel(raw, share, check),
+        task_support: raw.task_support.or(None, &task_support, check),
+        pin: raw.pin.or(Pin::Off, &PIN, check),
+        prefix: raw.prefix.read(&Prefix, check),
+        filter: NameFilter { only: patterns(&raw.tools, check), hide: patterns(&raw.hide, check) },
+        allow: identities::allow(&raw.allow, check),
+        confirm: confirm(&raw.confirm, check),
         name: name?,
         command: command?,
         remote,
-        launch,
-        prefix,
-        revision,
-        share,
-        warm,
-        start,
-        start_timeout,
-        max_instances,
-        max_instances_per_identity,
-        max_calls: (max_calls > 0).then_some(max_calls),
-        timeout,
-        cancel_grace,
-        kill_grace,
-        drain,
-        on_ignored_cancel,
-        task_support,
-        pin,
-        filter,
     })
 }
+
+const SHARE: Choice<'_, Share> = Choice(&[
+    ("connection", Share::Connection),
+    ("identity", Share::Identity),
+    ("call", Share::Call),
+]);
+const START: Choice<'_, StartWhen> =
+    Choice(&[("lazy", StartWhen::Lazy), ("eager", StartWhen::Eager)]);
+const PIN: Choice<'_, Pin> =
+    Choice(&[("off", Pin::Off), ("warn", Pin::Warn), ("refuse", Pin::Refuse)]);
+pub(super) const TASK_SUPPORT: Choice<'_, TaskSupport> = Choice(&[
+    ("forbidden", TaskSupport::Forbidden),
+    ("optional", TaskSupport::Optional),
+    ("required", TaskSupport::Required),
+]);
+pub(super) const ON_IGNORED_CANCEL: Choice<'_, OnIgnoredCancel> =
+    Choice(&[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)]);
 
 /// The command of a server, or its URL, and its revision. A URL that is wrong is told.
 fn target(
@@ -172,8 +143,8 @@ fn target(
     server_url::refuse_keys_of_urls(raw, check);
     let words: Vec<(&str, Revision)> =
         Revision::words().filter_map(|word| Some((word, Revision::of(word)?))).collect();
-    let revision = check.choice(key("revision"), raw.revision.as_ref(), Revision::Auto, &words);
-    (command(TABLE, at, raw.command.as_ref(), check), None, revision)
+    let revision = raw.revision.or(Revision::Auto, &Choice(&words), check);
+    (command(at, &raw.command, check), None, revision)
 }
 
 fn on_ignored_cancel(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -> OnIgnoredCancel {
@@ -182,12 +153,7 @@ fn on_ignored_cancel(raw: &raw::Server, share: Share, check: &mut Checker<'_>) -
         true => OnIgnoredCancel::Leave,
         false => OnIgnoredCancel::Replace,
     };
-    check.choice(
-        key("on_ignored_cancel"),
-        raw.on_ignored_cancel.as_ref(),
-        default,
-        &[("replace", OnIgnoredCancel::Replace), ("leave", OnIgnoredCancel::Leave)],
-    )
+    raw.on_ignored_cancel.or(default, &ON_IGNORED_CANCEL, check)
 }
 
 fn is_usual(c: char) -> bool {
@@ -195,51 +161,58 @@ fn is_usual(c: char) -> bool {
 }
 
 /// Name of a server, an agent or a profile.
-pub(super) fn name(
-    table: &'static str,
-    at: usize,
-    raw: Option<&raw::Text>,
-    check: &mut Checker<'_>,
-) -> Option<String> {
-    let Some(raw) = raw else {
-        check.missing(at, format!("this {table} has no `name`"), "write name = \"…\"");
+pub(super) fn name(at: usize, raw: &Entry<String>, check: &mut Checker<'_>) -> Option<String> {
+    let Some(written) = raw.as_ref() else {
+        let what = format!("this {} has no `name`", raw.key().table);
+        check.missing(at, what, "write name = \"…\"");
         return None;
     };
-    let name = raw.get_ref();
+    let name = written.get_ref();
     if (1..=SERVER_NAME_MAX).contains(&name.len()) && name.chars().all(is_usual) {
         return Some(name.clone());
     }
     let hint = format!("such a name consists of 1 to {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
-    check.bad_value(Key { table, name: "name" }, raw.span().start, &format!("{name:?}"), hint);
+    check.bad_value(raw.key(), written.span().start, &format!("{name:?}"), hint);
     None
 }
 
-fn prefix(raw: &raw::Text, check: &mut Checker<'_>) -> Option<String> {
-    let prefix = raw.get_ref();
-    if prefix.len() <= SERVER_NAME_MAX && prefix.chars().all(is_usual) {
-        return Some(prefix.clone());
+/// Text before names of tools.
+struct Prefix;
+
+impl Kind<String> for Prefix {
+    type Written = String;
+
+    fn parse(&self, key: Key, written: &Text, check: &mut Checker<'_>) -> Option<String> {
+        let prefix = written.get_ref();
+        if prefix.len() <= SERVER_NAME_MAX && prefix.chars().all(is_usual) {
+            return Some(prefix.clone());
+        }
+        let hint = format!("a prefix consists of at most {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
+        check.bad_value(key, written.span().start, &format!("{prefix:?}"), hint);
+        None
     }
-    let hint = format!("a prefix consists of at most {SERVER_NAME_MAX} of A-Z a-z 0-9 _ - .");
-    check.bad_value(key("prefix"), raw.span().start, &format!("{prefix:?}"), hint);
-    None
+
+    fn show(&self, value: &String) -> Option<String> {
+        Some(format!("{value:?}"))
+    }
 }
 
 /// Program and arguments, taken literally.
 pub(super) fn command(
-    table: &'static str,
     at: usize,
-    raw: Option<&Spanned<Vec<raw::Text>>>,
+    entry: &Entry<Vec<Text>>,
     check: &mut Checker<'_>,
 ) -> Option<Vec<OsString>> {
+    let table = entry.key().table;
     let kind = table.trim_matches(['[', ']']);
     let example =
         format!("write the program and its arguments, such as [\"npx\", \"-y\", \"some-{kind}\"]");
-    let Some(raw) = raw else {
+    let Some(raw) = entry.as_ref() else {
         check.missing(at, format!("this {table} has no `command`"), example);
         return None;
     };
     let Some((program, rest)) = raw.get_ref().split_first() else {
-        check.bad_value(Key { table, name: "command" }, raw.span().start, "[]", example);
+        check.bad_value(entry.key(), raw.span().start, "[]", example);
         return None;
     };
     let mut argv = Vec::new();
@@ -270,67 +243,24 @@ pub(super) fn command(
     Some(argv)
 }
 
-/// Variables that are set, by their names.
-pub(super) fn env(
-    table: &'static str,
-    raw: Option<&Spanned<Ordered<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> Variables {
-    let mut variables = Vec::new();
-    for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
-        let at = name.span().start;
-        let (name, value) = (name.get_ref(), value.get_ref());
-        if let Some(hint) = variable_flaw(name) {
-            check.problem(at, format!("`env` in {table} sets {name:?}"), hint);
-        } else if value.contains('\0') {
-            // The value may be a secret.
-            let what = format!("`env` in {table} sets {name:?} to a text with a NUL byte");
-            check.problem(at, what, "must not contain a NUL byte");
-        } else {
-            variables.push((name.clone(), value.clone()));
-        }
-    }
-    Variables(variables)
-}
-
 fn warm(raw: &raw::Server, share: Share, max_instances: usize, check: &mut Checker<'_>) -> usize {
-    let warm = check.whole(key("warm"), raw.warm.as_ref(), 1, 0..=INSTANCES_MAX);
-    let Some(written) = &raw.warm else { return warm };
-    let at = written.span().start;
+    let warm = raw.warm.or(1, &Count(0..=INSTANCES_MAX), check);
+    let Some(at) = raw.warm.at() else { return warm };
     if share != Share::Call {
         let what = "`warm` in [[server]] has a meaning with share = \"call\" only";
         check.problem(at, what, "set that, or leave it out");
     } else if warm > max_instances {
         let hint = format!("it takes at most `max_instances`, which is {max_instances}");
-        check.bad_value(key("warm"), at, &warm.to_string(), hint);
+        check.bad_value(raw.warm.key(), at, &warm.to_string(), hint);
     }
     warm
 }
 
-fn idle_exit(raw: Option<&raw::Text>, check: &mut Checker<'_>) -> Option<Duration> {
-    let Some(raw) = raw else { return Some(IDLE_EXIT) };
-    let text = raw.get_ref();
-    match parse_duration(text) {
-        _ if text == "off" => None,
-        Ok(span) if (MS..=YEAR).contains(&span) => Some(span),
-        Ok(_) | Err(_) => {
-            let hint = "it takes 1ms to 365d, such as \"10m\", or \"off\"";
-            check.bad_value(key("idle_exit"), raw.span().start, &format!("{text:?}"), hint);
-            None
-        }
-    }
-}
-
-/// Patterns of names of tools; `table` is the heading of theirs.
-pub(super) fn patterns(
-    table: &'static str,
-    name: &'static str,
-    raw: Option<&Spanned<Vec<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> Vec<Box<str>> {
-    let key = Key { table, name };
-    let Some(raw) = raw else { return Vec::new() };
-    if raw.get_ref().is_empty() && name == "tools" {
+/// Patterns of names of tools.
+pub(super) fn patterns(raw: &Entry<Vec<Text>>, check: &mut Checker<'_>) -> Vec<Box<str>> {
+    let key = raw.key();
+    let Some(raw) = raw.as_ref() else { return Vec::new() };
+    if raw.get_ref().is_empty() && key.name == "tools" {
         let hint = "list patterns such as \"create_*\", or leave the key out to offer all tools";
         check.bad_value(key, raw.span().start, "[]", hint);
     }
@@ -348,14 +278,11 @@ pub(super) fn patterns(
     found
 }
 
-fn confirm(
-    raw: Option<&Spanned<Ordered<raw::Text>>>,
-    check: &mut Checker<'_>,
-) -> BTreeMap<String, String> {
+fn confirm(raw: &Entry<Ordered<Text>>, check: &mut Checker<'_>) -> BTreeMap<String, String> {
     let mut questions = BTreeMap::new();
-    for (tool, question) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+    for (tool, question) in raw.pairs() {
         if question.get_ref().trim().is_empty() {
-            let what = format!("`confirm` in {TABLE} has no question for {:?}", tool.get_ref());
+            let what = format!("`confirm` in [[server]] has no question for {:?}", tool.get_ref());
             check.problem(question.span().start, what, "write a question, or leave the tool out");
         }
         questions.insert(tool.get_ref().clone(), question.get_ref().clone());
@@ -366,7 +293,7 @@ fn confirm(
 /// Reports instances that would need a caller before there is one.
 fn check_user(raw: &raw::Server, run_as: Option<RunAs>, share: Share, check: &mut Checker<'_>) {
     if run_as == Some(RunAs::Peer) && share == Share::Call {
-        let at = raw.confinement.run_as.as_ref().map_or(0, |it| it.span().start);
+        let at = raw.confinement.run_as.at().unwrap_or_default();
         let what = "`run_as` in [[server]] is \"peer\" with share = \"call\"";
         let hint = "its instances start before their caller is known: use share = \"identity\", \
                     or name a user";

@@ -6,7 +6,9 @@ use ceased_core::upstream::spoken::Revision;
 use ceased_transports::http::client::Url;
 
 use super::check::{Checker, Key};
+use super::entry::Entry;
 use super::json::Ordered;
+use super::kinds::{Choice, Count, FilePath, Flag, HOUR, Kind, MS, Time};
 use super::oauth::TlsFiles;
 use super::raw;
 use super::remote_server::{Oauth, RemoteServer, flaw};
@@ -15,8 +17,6 @@ use super::values::Text;
 use super::variables::Variables;
 use crate::remote::Protocol;
 
-const MS: Duration = Duration::from_millis(1);
-const HOUR: Duration = Duration::from_secs(3600);
 /// From the start of a connection to its first sent byte.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest time without a byte of a response.
@@ -28,10 +28,6 @@ const CONNECTIONS_MAX: u64 = 4096;
 /// The reason for which a key has no meaning for a server by URL.
 const OF_COMMANDS: &str = "it starts no process here";
 
-const fn key(name: &'static str) -> Key {
-    Key { table: "[[server]]", name }
-}
-
 /// The part of a server that goes with `url`, and its revision; `None` if it has none.
 pub(super) fn remote(
     raw: &raw::Server,
@@ -42,47 +38,38 @@ pub(super) fn remote(
         let what = format!("`{name}` in [[server]] has no meaning for a server with `url`");
         check.problem(at, what, format!("{OF_COMMANDS}: leave the key out"));
     }
-    if let Some(revision) = &raw.revision {
+    if let Some(at) = raw.revision.at() {
         let what = "`revision` in [[server]] has no meaning for a server with `url`";
-        check.problem(revision.span().start, what, "write `protocol`");
+        check.problem(at, what, "write `protocol`");
     }
     let url = match Url::parse(text.get_ref()) {
         Ok(url) => Some(url),
         Err(why) => {
             let written = format!("{:?}", text.get_ref());
-            check.bad_value(key("url"), text.span().start, &written, format!("it {why}"));
+            check.bad_value(raw.remote.url.key(), text.span().start, &written, format!("it {why}"));
             None
         }
-    };
-    let ranges = (raw.remote.connect_timeout.as_ref(), raw.remote.read_timeout.as_ref());
-    let connect_timeout =
-        check.duration(key("connect_timeout"), ranges.0, CONNECT_TIMEOUT, MS..=HOUR);
-    let read_timeout = check.duration(key("read_timeout"), ranges.1, READ_TIMEOUT, MS..=24 * HOUR);
-    let max_connections = check.whole(
-        key("max_connections"),
-        raw.remote.max_connections.as_ref(),
-        CONNECTIONS,
-        1..=CONNECTIONS_MAX,
-    );
-    let path = |name, raw: &Option<Text>, check: &mut Checker<'_>| {
-        raw.as_ref().and_then(|it| check.path(key(name), it))
     };
     let (revision, protocol) = protocol(raw, check);
     let server = RemoteServer {
         text: text.get_ref().clone(),
-        headers: headers(raw.remote.headers.as_ref(), check),
-        headers_file: path("headers_file", &raw.remote.headers_file, check),
-        token_file: path("token_file", &raw.remote.token_file, check),
+        headers: headers(&raw.remote.headers, check),
+        headers_file: raw.remote.headers_file.read(&FilePath, check),
+        token_file: raw.remote.token_file.read(&FilePath, check),
         oauth: oauth(raw, check),
         secrets: None,
         protocol,
-        connect_timeout,
-        read_timeout,
-        max_connections,
-        ca_file: path("ca_file", &raw.remote.ca_file, check),
+        connect_timeout: raw.remote.connect_timeout.or(CONNECT_TIMEOUT, &Time(MS..=HOUR), check),
+        read_timeout: raw.remote.read_timeout.or(READ_TIMEOUT, &Time(MS..=24 * HOUR), check),
+        max_connections: raw.remote.max_connections.or(
+            CONNECTIONS,
+            &Count(1..=CONNECTIONS_MAX),
+            check,
+        ),
+        ca_file: raw.remote.ca_file.read(&FilePath, check),
         client: identity(raw, check),
         pem: None,
-        allow_private: raw.remote.allow_private.as_ref().is_some_and(|it| *it.get_ref()),
+        allow_private: raw.remote.allow_private.or(false, &Flag, check),
         url: url?,
     };
     Some((server, revision))
@@ -98,17 +85,18 @@ pub(super) fn refuse_keys_of_urls(raw: &raw::Server, check: &mut Checker<'_>) {
 
 /// The certificate of this side and its key.
 fn identity(raw: &raw::Server, check: &mut Checker<'_>) -> Option<TlsFiles> {
-    let (alone, has, lacks) = match (&raw.remote.client_cert, &raw.remote.client_key) {
-        (Some(cert), Some(secret)) => {
-            let cert = check.path(key("client_cert"), cert);
-            return Some(TlsFiles { key: check.path(key("client_key"), secret)?, cert: cert? });
+    let (cert, key) = (&raw.remote.client_cert, &raw.remote.client_key);
+    let (at, has, lacks) = match (cert.at(), key.at()) {
+        (Some(_), Some(_)) => {
+            let cert = cert.read(&FilePath, check);
+            return Some(TlsFiles { key: key.read(&FilePath, check)?, cert: cert? });
         }
-        (Some(alone), None) => (alone, "client_cert", "client_key"),
-        (None, Some(alone)) => (alone, "client_key", "client_cert"),
+        (Some(at), None) => (at, "client_cert", "client_key"),
+        (None, Some(at)) => (at, "client_key", "client_cert"),
         (None, None) => return None,
     };
     let what = format!("`{has}` in [[server]] has no meaning without `{lacks}`");
-    check.problem(alone.span().start, what, format!("write `{lacks}`: a file in PEM format"));
+    check.problem(at, what, format!("write `{lacks}`: a file in PEM format"));
     None
 }
 
@@ -116,26 +104,24 @@ fn identity(raw: &raw::Server, check: &mut Checker<'_>) -> Option<TlsFiles> {
 fn protocol(raw: &raw::Server, check: &mut Checker<'_>) -> (Revision, Protocol) {
     let sse = Revision::of("2024-11-05").unwrap_or(Revision::Session);
     let stateless = Revision::of("2026-07-28").unwrap_or(Revision::Stateless);
-    check.choice(
-        key("protocol"),
-        raw.remote.protocol.as_ref(),
-        (Revision::Auto, Protocol::Auto),
-        &[
-            ("auto", (Revision::Auto, Protocol::Auto)),
-            ("2026-07-28", (stateless, Protocol::Streamable)),
-            ("session", (Revision::Session, Protocol::Streamable)),
-            ("sse", (sse, Protocol::Sse)),
-        ],
-    )
+    let known = Choice(&[
+        ("auto", (Revision::Auto, Protocol::Auto)),
+        ("2026-07-28", (stateless, Protocol::Streamable)),
+        ("session", (Revision::Session, Protocol::Streamable)),
+        ("sse", (sse, Protocol::Sse)),
+    ]);
+    raw.remote.protocol.or((Revision::Auto, Protocol::Auto), &known, check)
 }
 
 /// The client that ceased is at an authorization server.
 fn oauth(raw: &raw::Server, check: &mut Checker<'_>) -> Oauth {
-    let Some(written) = &raw.remote.oauth else { return Oauth::default() };
+    let Some(written) = raw.remote.oauth.as_ref() else { return Oauth::default() };
     let (at, raw_oauth) = (written.span().start, written.get_ref());
     let of = |name| Key { table: "oauth of [[server]]", name };
-    let grants = [("login", false), ("client_credentials", true)];
-    let client_credentials = check.choice(of("grant"), raw_oauth.grant.as_ref(), false, &grants);
+    let grants = Choice(&[("login", false), ("client_credentials", true)]);
+    let grant = raw_oauth.grant.as_ref();
+    let client_credentials = grant.and_then(|grant| grants.parse(of("grant"), grant, check));
+    let client_credentials = client_credentials.unwrap_or_default();
     let secret = raw_oauth.client_secret_file.as_ref();
     let client_secret_file = secret.and_then(|it| check.path(of("client_secret_file"), it));
     let text = |raw: &Option<Text>| raw.as_ref().map(|it| it.get_ref().clone());
@@ -162,9 +148,9 @@ fn oauth(raw: &raw::Server, check: &mut Checker<'_>) -> Oauth {
     Oauth { client_credentials, client_id, client_secret_file, client_metadata, scopes }
 }
 
-fn headers(raw: Option<&toml::Spanned<Ordered<Text>>>, check: &mut Checker<'_>) -> Variables {
+fn headers(raw: &Entry<Ordered<Text>>, check: &mut Checker<'_>) -> Variables {
     let mut all = Vec::new();
-    for (name, value) in raw.iter().flat_map(|raw| &raw.get_ref().0) {
+    for (name, value) in raw.pairs() {
         let at = name.span().start;
         let (name, value) = (name.get_ref(), value.get_ref());
         match flaw(name, value) {

@@ -200,16 +200,6 @@ pub(super) trait Part {
     }
 }
 
-impl<T: DeserializeOwned> Part for Option<Spanned<T>> {
-    fn take_from(table: &mut Table<'_, '_>, name: &'static str) -> Self {
-        table.take(name)
-    }
-
-    fn places(&self, name: &'static str, places: &mut Vec<(&'static str, usize)>) {
-        places.extend(self.iter().map(|value| (name, value.span().start)));
-    }
-}
-
 /// Removes the innermost key within a value whose name or value covers the byte at `at`. The starts of
 /// the tables around it are added to `partial`.
 fn remove_within(value: &mut DeValue<'_>, at: usize, partial: &mut Vec<usize>) -> bool {

@@ -8,8 +8,6 @@ use toml::Spanned;
 
 /// A string and its place.
 pub(super) type Text = Spanned<String>;
-/// A number that counts something, and its place.
-pub(super) type Whole = Spanned<u64>;
 
 /// A duration as written.
 #[derive(Debug)]
