@@ -128,6 +128,7 @@ impl Server {
             record_limiter: RecordLimiter::default(),
             outputs: JobOutputs::default(),
             upstreams: Upstreams::default(),
+            manifests: None,
             remotes: Remotes::default(),
             endings: Endings::new(options.on_end),
             client_directories: ClientDirectories::default(),
@@ -156,7 +157,7 @@ impl Server {
             state_dir,
         };
         server.restore(records);
-        server.upstreams.manifests = server.state_dir.as_ref().map(|dir| Manifests::of(dir.path()));
+        server.manifests = server.state_dir.as_ref().map(|dir| Manifests::of(dir.path()));
         server.load_manifests(server.clock.now());
         Ok(server)
     }

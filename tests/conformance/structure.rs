@@ -81,6 +81,42 @@ fn functions_have_at_most_70_lines() {
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 
+/// The texts from each `begin` to the end of its item.
+fn blocks<'a>(text: &'a str, begin: &'static str) -> impl Iterator<Item = &'a str> {
+    text.split(begin).skip(1).filter_map(|rest| rest.split_once("\n}")).map(|(block, _)| block)
+}
+
+/// Names of structs with a field that other files see, and a method that changes them.
+fn open_machines(text: &str) -> Vec<String> {
+    let has_fields =
+        |body: &str| body.find(['{', ';']).is_some_and(|at| body[at..].starts_with('{'));
+    let is_open = |body: &&str| has_fields(body) && body.contains("\n    pub");
+    let mut found = Vec::new();
+    for block in blocks(text, " struct ").filter(is_open) {
+        let name = block.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
+        let head = format!("{name} ");
+        let mut methods = blocks(text, "\nimpl ").filter(|block| block.starts_with(&head));
+        if methods.any(|block| block.contains("&mut self")) {
+            found.push(name.to_owned());
+        }
+    }
+    found
+}
+
+/// A transition of the event loop's state is a method of its type: no other file changes a field.
+#[test]
+fn machines_of_the_event_loop_have_private_fields() {
+    let mut found = Vec::new();
+    for (path, text) in shipped() {
+        if path.starts_with("daemon/src/event_loop/state/") {
+            found.extend(open_machines(&text).into_iter().map(|name| format!("{path}: {name}")));
+        }
+    }
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    let open = "\npub(crate) struct Door {\n    pub(crate) at: u8,\n}\n\nimpl Door {\n    fn open(&mut self) {}\n}\n";
+    assert_eq!(open_machines(open), ["Door"]);
+}
+
 #[test]
 fn documentation_states_a_thing() {
     let mut found = Vec::new();

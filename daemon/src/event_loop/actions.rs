@@ -113,14 +113,14 @@ impl Server {
             ceased_process::Report::Examined { .. } | ceased_process::Report::BornEnded { .. } => {}
             ceased_process::Report::Outlasting { job, exit } => {
                 let job = from_process(job);
-                self.observer.note_outlasting(job, &exit);
+                self.observer.job_ends.note_outlasting(job, &exit);
                 let outcome = self.unfinished(job, &exit);
                 self.engine.handle(now, Event::Outlasted { job, outcome }, &mut self.actions);
             }
             ceased_process::Report::Ended { job, ending } => {
                 let job = from_process(job);
                 let command = self.jobs.end(job);
-                self.observer.note_end(job, &ending);
+                self.observer.job_ends.note_end(job, &ending);
                 self.end_output(now, job);
                 let exit = match &ending {
                     ceased_process::Ending::Exited(exit) => Some(&**exit),
@@ -136,7 +136,7 @@ impl Server {
     /// Carries out the engine's actions.
     pub(super) fn act(&mut self, now: Now) {
         let mut actions = std::mem::take(&mut self.actions);
-        for call in self.observer.begin_actions().into_values() {
+        for call in self.observer.job_ends.begin_actions().into_values() {
             self.keep_ended(now, call, None);
         }
         for action in actions.drain(..) {

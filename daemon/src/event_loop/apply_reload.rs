@@ -128,8 +128,8 @@ impl Server {
         self.eof_grace = eof_grace;
         self.authenticate_within = authenticate_within;
         self.guards = guards;
-        self.observer.warn_at(thresholds);
-        self.endings.policy = on_end;
+        self.observer.alerts.warn_at(thresholds);
+        self.endings.change(on_end);
         tracing::info!(tools = settings.catalog.iter().count(), "reloaded");
         for key in needs_restart {
             tracing::warn!(key, "changed key takes effect only after a restart of the daemon");

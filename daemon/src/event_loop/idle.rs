@@ -177,7 +177,7 @@ impl Server {
     /// Whether the daemon is unused: no peer, no job, and no result that would be lost.
     fn is_idle(&self) -> bool {
         // Instances of servers that wait for a call are no use of the daemon.
-        let of_servers = self.upstreams.by_conn.len() + self.remotes.connections();
+        let of_servers = self.upstreams.connections() + self.remotes.connections();
         if self.connections.len() > of_servers || self.http.has_sessions() {
             return false;
         }

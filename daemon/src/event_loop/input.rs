@@ -63,7 +63,7 @@ impl Server {
     /// Reads a bounded amount from one peer, unless the receiver of its frames does not keep up.
     fn read_unless_paused(&mut self, now: Now, conn: ConnId) -> Cost {
         if self.is_paused(conn) {
-            self.upstreams.paused.insert(conn);
+            self.upstreams.pause(conn);
             return Cost::reading(0, 0);
         }
         self.read(now, conn)
@@ -76,12 +76,9 @@ impl Server {
 
     /// Reads paused peers again whose receivers have caught up.
     pub(super) fn resume_paused(&mut self) {
-        if self.upstreams.paused.is_empty() {
-            return;
-        }
-        for conn in std::mem::take(&mut self.upstreams.paused) {
+        for conn in self.upstreams.take_paused() {
             if self.is_paused(conn) {
-                self.upstreams.paused.insert(conn);
+                self.upstreams.pause(conn);
             } else {
                 self.connections.note_readable(conn);
             }

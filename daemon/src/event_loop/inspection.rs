@@ -127,7 +127,7 @@ impl Server {
     /// server or an agent, if it serves one identity alone.
     fn requestor(&self, job: JobId) -> Option<Identity> {
         match instance_of(job) {
-            Some(instance) => self.upstreams.instances.get(&instance)?.owner.clone(),
+            Some(instance) => self.upstreams.get(instance)?.owner().cloned(),
             None => {
                 let job = from_process(job);
                 self.engine.owner(job).or_else(|| self.endings.owner(job)).cloned()

@@ -106,7 +106,7 @@ impl Server {
             Verdict::No(why) => outcome(Err(ToolError::Failed(why))),
             Verdict::Stopped => Outcome::Stopped,
         };
-        self.observer.note_unbegun(job);
+        self.observer.job_ends.note_unbegun(job);
         self.done(now, job, outcome);
     }
 
@@ -196,7 +196,7 @@ impl Server {
                 }
             }
             Err(outcome) => {
-                self.observer.note_unbegun(job);
+                self.observer.job_ends.note_unbegun(job);
                 self.done(now, job, outcome);
             }
         }
@@ -239,7 +239,7 @@ impl Server {
 
     pub(super) fn not_started(&mut self, now: Now, job: JobId, outcome: Outcome) {
         self.jobs.end(job);
-        self.observer.note_unbegun(job);
+        self.observer.job_ends.note_unbegun(job);
         self.end_output(now, job);
         self.done(now, job, outcome);
     }

@@ -101,7 +101,7 @@ impl Server {
         use super::mailbox::Report;
         use super::tokens::ASKED_MAX;
 
-        let (count, reports) = (Arc::clone(&self.remotes.tokens), self.reports.clone());
+        let (count, reports) = (Arc::clone(self.remotes.tokens()), self.reports.clone());
         if count.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
             count.fetch_sub(1, Ordering::Relaxed);
             return refused("too many logins change at once: try again");

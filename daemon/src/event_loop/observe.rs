@@ -29,7 +29,7 @@ use crate::observability::hop::Hop;
 use crate::observability::job_status::{self, JobStatus};
 use crate::observability::metrics::{InstanceStatus, Listed, Snapshot};
 use crate::process_ids::{from_process, to_process};
-use ceased_process::{Exit, Order, Process, Stopped, Stream, Usage};
+use ceased_process::{Exit, Order, Process, Stopped, Usage};
 
 /// No step was needed.
 const NONE: &str = "none";
@@ -86,8 +86,8 @@ impl Server {
         self.http.note_recorded(conn);
         let instance = inside.and_then(instance_of);
         let job = inside.filter(|_| instance.is_none()).map(from_process);
-        let instance = instance.and_then(|instance| self.upstreams.instances.get(&instance));
-        let server = instance.map(|instance| instance.name.clone());
+        let instance = instance.and_then(|instance| self.upstreams.get(instance));
+        let server = instance.map(|instance| Box::from(instance.name()));
         tracing::debug!(%conn, %identity, %peer, job = job.map(JobId::get), server, "connected");
         let (identity, peer) = (identity.clone(), peer.to_string());
         self.audit(now, &Happening::Connect { identity, conn, peer, job, server, signed });
@@ -189,7 +189,7 @@ impl Server {
     fn record_end(&mut self, now: Now, receipt: Box<Receipt>, ended: Ended) {
         let after = now.at - receipt.since;
         let unbegun = || (NONE, "nothing", Some(0), after, Some(0));
-        let end = match (self.observer.ends.remove(&receipt.job), receipt.stage) {
+        let end = match (self.observer.job_ends.take(receipt.job), receipt.stage) {
             (Some(End::Unbegun), _) | (None, None) => unbegun(),
             (None, Some(step)) => match receipt.upstream.as_ref().map(|upstream| upstream.proof) {
                 None => (step.as_str(), "thread", Some(0), after, Some(0)),
@@ -226,7 +226,7 @@ impl Server {
         self.audit(now, &Happening::Cancel(Arc::clone(&record)));
         let receipt = &*record.receipt;
         let is_unbegun = receipt.stage.is_none() && receipt.upstream.is_none();
-        let call = self.observer.take_unreceipted(receipt.job);
+        let call = self.observer.job_ends.take_unreceipted(receipt.job);
         let call = call.or_else(|| is_unbegun.then(|| Arc::new(CallRecord::unbegun(receipt))));
         if let Some(call) = call.filter(|_| ended == Ended::Wholly) {
             self.keep_ended(now, call, Some(record));
@@ -293,7 +293,7 @@ impl Server {
             self.audit(now, &Happening::Call(Arc::clone(&call)));
         }
         match is_stopped {
-            true => self.observer.await_receipt(call),
+            true => self.observer.job_ends.await_receipt(call),
             false => self.keep_ended(now, call, None),
         }
     }
@@ -359,10 +359,10 @@ impl Server {
             open_bytes: open.fold((0, 0), bytes),
             audit_dropped: self.observer.audit.dropped(),
             spans_dropped: self.observer.exporter.as_ref().map(|exporter| exporter.dropped()),
-            on_end_dropped: self.endings.dropped,
+            on_end_dropped: self.endings.dropped(),
             abandoned_threads: self.jobs.abandoned(),
             uptime: self.observer.started.elapsed(),
-            reloads: (self.reloads().count, self.reloads().error.as_deref()),
+            reloads: self.reloads().latest(),
             agents: engine.agent_stats(),
             servers: engine
                 .server_stats()
@@ -466,10 +466,10 @@ impl Server {
         id: InstanceId,
         processes: Vec<Process>,
     ) -> Option<InstanceStatus> {
-        let instance = self.upstreams.instances.get(&id)?;
-        let stderr = quoted(&instance.stderr.captured(Stream::Stderr).text());
+        let instance = self.upstreams.get(id)?;
+        let stderr = quoted(&instance.stderr());
         let stderr = stderr.lines().map(str::to_owned).collect();
-        let skipped = (instance.skipped.count(), instance.skipped.first());
-        Some(InstanceStatus::new(now.at - instance.started, processes, skipped, stderr))
+        let age = now.at - instance.started();
+        Some(InstanceStatus::new(age, processes, instance.skipped(), stderr))
     }
 }

@@ -39,7 +39,7 @@ impl Server {
         let call = &*ended.call;
         let now_offered = || self.settings.catalog.get(&call.tool).cloned();
         let tool = call.of.clone().or_else(now_offered).filter(|_| call.server.is_none());
-        let policy = &self.endings.policy;
+        let policy = self.endings.policy();
         let own = tool.as_deref().and_then(Payload::of).and_then(|it| it.on_end.as_ref());
         let command = own.unwrap_or(&policy.command);
         let is_due = call.task.is_some() || call.duration >= policy.after;

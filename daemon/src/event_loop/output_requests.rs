@@ -66,7 +66,7 @@ impl Server {
         self.outputs.prune(now.at);
         let found = match &query.request {
             OutputRequest::Server { name, instance, from, since } => {
-                self.upstreams.logs.read(name, *instance, (*from, *since), &query.viewer)
+                self.upstreams.logs().read(name, *instance, (*from, *since), &query.viewer)
             }
             OutputRequest::Login { server, wish } => {
                 match self.take_login_wish(now, query, server, wish) {

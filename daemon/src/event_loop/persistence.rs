@@ -138,7 +138,7 @@ impl Server {
     pub(super) fn store_status(&self, viewer: Option<&Identity>) -> StoreStatus {
         let Some(store) = &self.store else { return StoreStatus::in_memory() };
         let health = store.health();
-        let trouble = self.observer.store_trouble();
+        let trouble = self.observer.store_trouble;
         let state = match trouble.map(|(why, _)| why) {
             None => "open",
             Some(Unstored::Full) => "full",

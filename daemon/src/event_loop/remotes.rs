@@ -132,8 +132,8 @@ impl Server {
                     reports.send(Report::Resolved { instance: id, slot, found });
                 };
                 let found = match endpoint.route.proxy() {
-                    Ok(None) => resolve((host, *port), &self.remotes.lookups, tell),
-                    Ok(Some(it)) => resolve((&it.host, it.port), &self.remotes.lookups, tell),
+                    Ok(None) => resolve((host, *port), self.remotes.lookups(), tell),
+                    Ok(Some(it)) => resolve((&it.host, it.port), self.remotes.lookups(), tell),
                     Err(why) => Some(Err(why)),
                 };
                 if let Some(found) = found {

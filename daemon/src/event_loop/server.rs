@@ -29,6 +29,7 @@ use crate::observability::ended::{EndedLimits, Export};
 use crate::observability::metrics::Thresholds;
 use crate::record::Recorded;
 use crate::signals::Signals;
+use crate::store::manifests::Manifests;
 use crate::store::open::OpenedStore;
 use crate::store::thread::StoreThread;
 use crate::store::{StateDir, StoreError};
@@ -137,6 +138,8 @@ pub struct Server {
     pub(super) outputs: JobOutputs,
     /// Processes of upstreams.
     pub(super) upstreams: Upstreams,
+    /// Manifests and approvals of servers, with a state directory.
+    pub(super) manifests: Option<Manifests>,
     /// Connections to servers by URL.
     pub(super) remotes: Remotes,
     /// Commands after the end of calls.

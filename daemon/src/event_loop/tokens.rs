@@ -30,7 +30,7 @@ impl Server {
         let Some(credentials) = &entry.endpoint.credentials else { return };
         let source = credentials.source(entry.owner.as_ref());
         let Some(refused) = bearer.begin(now.at) else { return };
-        let (count, reports) = (Arc::clone(&self.remotes.tokens), self.reports.clone());
+        let (count, reports) = (Arc::clone(self.remotes.tokens()), self.reports.clone());
         let failed = if count.fetch_add(1, Ordering::Relaxed) >= ASKED_MAX {
             Some(format!("{ASKED_MAX} tokens are being asked for already"))
         } else {

@@ -14,7 +14,7 @@ use crate::tools::server_key::{approval_key, server_key};
 impl Server {
     /// Hands the kept approvals and manifests of the servers in the settings to the engine.
     pub(super) fn load_manifests(&mut self, now: Now) {
-        let Some(kept) = &self.upstreams.manifests else { return };
+        let Some(kept) = &self.manifests else { return };
         for server in &self.settings.servers {
             let pinned = approval_key(server).filter(|_| server.pin != Pin::Off);
             for approval in pinned.map(|key| kept.load_approvals(&key)).unwrap_or_default() {
@@ -31,14 +31,14 @@ impl Server {
 
     /// Keeps a manifest. Without a state directory, as for `ceased wrap`, nothing is kept.
     pub(super) fn save_manifest(&mut self, server: &UpstreamServer, manifest: Manifest) {
-        if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, server_key(server)) {
+        if let (Some(kept), Some(key)) = (&mut self.manifests, server_key(server)) {
             kept.save(&key, manifest);
         }
     }
 
     /// Keeps approved tools. Without a state directory they last as long as the process.
     pub(super) fn save_approval(&mut self, server: &UpstreamServer, approval: Approval) {
-        if let (Some(kept), Some(key)) = (&mut self.upstreams.manifests, approval_key(server)) {
+        if let (Some(kept), Some(key)) = (&mut self.manifests, approval_key(server)) {
             kept.save_approval(&key, &server.name, approval);
         }
     }

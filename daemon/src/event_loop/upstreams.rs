@@ -9,7 +9,7 @@ use ceased_core::time::Now;
 use ceased_core::upstream::approval::ToolChange;
 use ceased_core::upstream::interface::{ProcessEvidence, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::UpstreamServer;
-use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, Stream, stdio_pipes};
+use ceased_process::{Ending, Evidence, JobId, Order, OutputOptions, Report, stdio_pipes};
 use ceased_transports::{ChildStdio, Link};
 use rustix::process::geteuid;
 
@@ -27,16 +27,12 @@ const STDERR_BYTES: usize = 64 * 1024;
 /// Lines of standard error that an error quotes, and their bytes.
 const QUOTED_LINES: usize = 8;
 const QUOTED_BYTES: usize = 2048;
-/// Longest time from the end of file on standard input to SIGTERM.
-const EOF_GRACE: Duration = Duration::from_millis(500);
 /// Bytes of the difference of one tool in a log line; `ceased approve` shows all of it.
 const LOGGED_DIFF_MAX: usize = 2048;
 /// Tools that differ of which the log has the difference; `ceased approve` shows all.
 const LOGGED_TOOLS_MAX: usize = 8;
 /// Bytes of the old and the new text together that are compared for the log.
 const COMPARED_MAX: usize = 16 * 1024;
-/// Pause between two SIGKILLs to an instance that does not end.
-const KILL_AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of reads from the pipe of an instance that has ended.
 const LAST_READS: usize = 64;
 
@@ -90,7 +86,7 @@ impl Server {
                 if self.drive_remote(now, instance, |remote| remote.end(now.at)) {
                     return;
                 }
-                self.end_upstream(now, instance, kill_grace);
+                self.end_upstream(now, instance, Some(kill_grace));
             }
             UpstreamAction::Forget { instance, call } => {
                 self.drive_remote(now, instance, |remote| remote.forget(call.get(), now.at));
@@ -149,14 +145,9 @@ impl Server {
         let mut launch = how.launch.clone();
         (launch.job, launch.pipes) = (to_job(instance), Some(theirs));
         (launch.user, launch.output) = (user, output);
-        let (name, kill_grace) = (server.name.clone(), server.kill_grace);
-        let owner = owner.cloned();
-        self.upstreams.logs.begin(instance, &name, owner.clone(), stderr.clone());
-        let started = now.at;
-        let entry =
-            Instance { conn, started, name, owner, stderr, skipped, kill_grace, step: None };
-        self.upstreams.instances.insert(instance, entry);
-        self.upstreams.by_conn.insert(conn, instance);
+        let (name, times) = (server.name.clone(), (now.at, server.kill_grace));
+        let entry = Instance::new(name, owner.cloned(), (conn, skipped), stderr, times);
+        self.upstreams.insert(instance, entry);
         self.order(Order::Launch(Box::new(launch)));
         tracing::debug!(%instance, server = &*server.name, "started an upstream");
         let started = UpstreamEvent::Started { instance, conn };
@@ -165,43 +156,28 @@ impl Server {
     }
 
     /// Begins the stop sequence of an instance: end of file, SIGTERM, SIGKILL (UPS-07).
-    fn end_upstream(&mut self, now: Now, id: InstanceId, kill_grace: Duration) {
-        let Some(instance) = self.upstreams.instances.get_mut(&id) else { return };
-        if instance.step.is_some() {
-            return;
-        }
-        instance.kill_grace = kill_grace;
-        instance.step = Some((Step::Terminate, now.at + kill_grace.min(EOF_GRACE)));
-        if let Err(error) = self.connections.finish(instance.conn) {
+    fn end_upstream(&mut self, now: Now, id: InstanceId, kill_grace: Option<Duration>) {
+        let Some(conn) = self.upstreams.begin_end(id, kill_grace, now.at) else { return };
+        if let Err(error) = self.connections.finish(conn) {
             tracing::debug!(%error, "cannot close standard input of an upstream");
         }
     }
 
-    /// Ends an instance whose pipes are of no use any more. False if the connection is of none.
+    /// Ends an instance whose pipes are broken. Returns false if `conn` belongs to none.
     pub(super) fn end_upstream_of(&mut self, now: Now, conn: ConnId) -> bool {
-        let Some(id) = self.upstreams.by_conn.get(&conn).copied() else { return false };
-        let grace = self.upstreams.instances.get(&id).map(|instance| instance.kill_grace);
-        self.end_upstream(now, id, grace.unwrap_or_default());
+        let Some(id) = self.upstreams.behind(conn) else { return false };
+        self.end_upstream(now, id, None);
         true
     }
 
     /// Takes the steps of stop sequences that are due.
     pub(super) fn take_upstream_steps(&mut self, now: Now) {
-        let mut orders = Vec::new();
-        for (id, instance) in &mut self.upstreams.instances {
-            match instance.step {
-                Some((Step::Terminate, at)) if at <= now.at => {
-                    orders.push(Order::Terminate(to_job(*id)));
-                    instance.step = Some((Step::Kill, now.at + instance.kill_grace));
-                }
-                Some((Step::Kill, at)) if at <= now.at => {
-                    orders.push(Order::Kill(to_job(*id)));
-                    instance.step = Some((Step::Kill, now.at + KILL_AGAIN));
-                }
-                Some(_) | None => {}
-            }
+        for (id, step) in self.upstreams.take_steps(now.at) {
+            self.order(match step {
+                Step::Terminate => Order::Terminate(to_job(id)),
+                Step::Kill => Order::Kill(to_job(id)),
+            });
         }
-        orders.into_iter().for_each(|order| self.order(order));
     }
 
     /// Takes a report about an instance; returns any other.
@@ -235,13 +211,12 @@ impl Server {
 
     /// The command of an instance has exited, and processes that it started live on.
     pub(super) fn upstream_lingers(&mut self, now: Now, id: InstanceId) {
-        let grace = self.upstreams.instances.get(&id).map(|instance| instance.kill_grace);
-        self.end_upstream(now, id, grace.unwrap_or_default());
+        self.end_upstream(now, id, None);
     }
 
     /// Hands evidence to the engine.
     pub(super) fn take_evidence(&mut self, now: Now, ticket: u64, evidence: Evidence) {
-        let Some((instance, check)) = self.upstreams.questions.remove(&ticket) else { return };
+        let Some((instance, check)) = self.upstreams.take_question(ticket) else { return };
         let Evidence { born, cpu } = evidence;
         let processes = ProcessEvidence { born, cpu };
         let event = UpstreamEvent::Examined { instance, check, processes };
@@ -250,16 +225,14 @@ impl Server {
 
     /// Tells the engine that strays were ended.
     pub(super) fn take_born_ended(&mut self, now: Now, ticket: u64, ended: u32, left: u32) {
-        let Some((instance, check)) = self.upstreams.questions.remove(&ticket) else { return };
+        let Some((instance, check)) = self.upstreams.take_question(ticket) else { return };
         let event = UpstreamEvent::StraysEnded { instance, check, ended, left };
         self.engine.handle(now, Event::Upstream(event), &mut self.actions);
     }
 
     /// No process of an instance is left.
     pub(super) fn take_upstream_ended(&mut self, now: Now, id: InstanceId, ending: &Ending) {
-        let Some(conn) = self.upstreams.instances.get(&id).map(|instance| instance.conn) else {
-            return;
-        };
+        let Some(conn) = self.upstreams.get(id).map(Instance::conn) else { return };
         // Its last answers are in the pipe.
         for _ in 0..LAST_READS {
             let before = self.connections.bytes_received(conn);
@@ -268,17 +241,13 @@ impl Server {
                 break;
             }
         }
-        let Some(instance) = self.upstreams.instances.remove(&id) else { return };
-        self.upstreams.by_conn.remove(&conn);
-        self.upstreams.logs.end(id);
-        if instance.skipped.count() > 0 {
-            let count = self.upstreams.skipped.entry(instance.name.clone()).or_default();
-            *count += instance.skipped.count();
-            let (lines, first) = (instance.skipped.count(), instance.skipped.first());
-            let server = &*instance.name;
+        let Some(instance) = self.upstreams.remove(id) else { return };
+        let (lines, first) = instance.skipped();
+        if lines > 0 {
+            let server = instance.name();
             tracing::warn!(server, lines, ?first, "printed lines that are no JSON-RPC messages");
         }
-        let stderr = quoted(&instance.stderr.captured(Stream::Stderr).text());
+        let stderr = quoted(&instance.stderr());
         self.tell_upstream_ended(now, id, &status(ending), &stderr);
         self.drop_peer(now, conn);
     }

@@ -57,11 +57,11 @@ struct Running {
 /// Commands after the end of calls. Each has the number of its call, which has ended.
 #[derive(Default)]
 pub(crate) struct Endings {
-    pub(crate) policy: OnEndPolicy,
+    policy: OnEndPolicy,
     running: BTreeMap<JobId, Running>,
     waiting: VecDeque<Epilogue>,
     /// Commands that were dropped.
-    pub(crate) dropped: u64,
+    dropped: u64,
 }
 
 /// A signal that is due.
@@ -74,6 +74,21 @@ pub(crate) enum Signal {
 impl Endings {
     pub(crate) fn new(policy: OnEndPolicy) -> Self {
         Self { policy, ..Self::default() }
+    }
+
+    /// When commands run.
+    pub(crate) const fn policy(&self) -> &OnEndPolicy {
+        &self.policy
+    }
+
+    /// Follows another policy from now on.
+    pub(crate) fn change(&mut self, policy: OnEndPolicy) {
+        self.policy = policy;
+    }
+
+    /// Number of commands that were dropped.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     /// Takes a command in; false if one is dropped. With too many waiting that is the last one of the

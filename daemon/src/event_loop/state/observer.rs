@@ -14,22 +14,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Facts about jobs that the loop alone knows.
+/// Records and counters of the loop, and facts that wait for the engine.
 pub(crate) struct Observer {
     pub(crate) audit: Audit,
     pub(crate) calls: Calls,
     pub(crate) metrics: Metrics,
     pub(crate) alerts: Alerts,
     pub(crate) containment: &'static str,
-    /// How jobs ended that no thread ran to its end, until the engine says which of them had been
-    /// stopped. It does so the next time that its actions are carried out.
-    pub(crate) ends: BTreeMap<JobId, End>,
-    /// The same of those that have ended since its actions were last carried out.
-    pub(crate) fresh_ends: BTreeMap<JobId, End>,
-    /// Calls of this kind wait for their receipts: those that had been stopped.
-    unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
-    /// The same of those that have ended since the actions of the engine were last carried out.
-    fresh_unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
+    pub(crate) job_ends: JobEnds,
     /// Delivers spans of ended calls.
     pub(crate) exporter: Option<Box<dyn Export>>,
     /// The latest calls that have ended.
@@ -41,6 +33,20 @@ pub(crate) struct Observer {
     /// Why the store takes nothing at the moment, and since when.
     pub(crate) store_trouble: Option<(Unstored, Wall)>,
     pub(crate) started: Instant,
+}
+
+/// Ends of jobs, until the engine says which of them had been stopped. It does so the next time that
+/// its actions are carried out.
+#[derive(Default)]
+pub(crate) struct JobEnds {
+    /// Ends of jobs that no thread ran to its end.
+    ends: BTreeMap<JobId, End>,
+    /// The same of those that have ended since its actions were last carried out.
+    fresh_ends: BTreeMap<JobId, End>,
+    /// Calls that had been stopped, which wait for their receipts.
+    unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
+    /// The same of those that have ended since the actions of the engine were last carried out.
+    fresh_unreceipted: BTreeMap<JobId, Arc<CallRecord>>,
 }
 
 /// A detailed status that waits for its processes.
@@ -83,10 +89,7 @@ impl Observer {
             metrics: Metrics::default(),
             alerts: Alerts::new(thresholds),
             containment,
-            ends: BTreeMap::new(),
-            fresh_ends: BTreeMap::new(),
-            unreceipted: BTreeMap::new(),
-            fresh_unreceipted: BTreeMap::new(),
+            job_ends: JobEnds::default(),
             exporter: None,
             ended: EndedCalls::default(),
             names: UserNames::default(),
@@ -101,17 +104,9 @@ impl Observer {
         (self.calls, self.ended) = (calls, EndedCalls::new(ended));
         self
     }
+}
 
-    /// Why the store takes nothing at the moment, and since when.
-    pub(crate) const fn store_trouble(&self) -> Option<(Unstored, Wall)> {
-        self.store_trouble
-    }
-
-    /// Warns by other thresholds from now on.
-    pub(crate) const fn warn_at(&mut self, thresholds: Thresholds) {
-        self.alerts.warn_at(thresholds);
-    }
-
+impl JobEnds {
     /// A command has ended.
     pub(crate) fn note_end(&mut self, job: JobId, ending: &Ending) {
         let end = match ending {
@@ -137,6 +132,11 @@ impl Observer {
         self.ends = std::mem::take(&mut self.fresh_ends);
         let fresh = std::mem::take(&mut self.fresh_unreceipted);
         std::mem::replace(&mut self.unreceipted, fresh)
+    }
+
+    /// The end of a job that no thread ran to its end.
+    pub(crate) fn take(&mut self, job: JobId) -> Option<End> {
+        self.ends.remove(&job)
     }
 
     /// A call has ended that had been stopped: its receipt follows.

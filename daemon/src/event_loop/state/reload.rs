@@ -27,16 +27,19 @@ impl fmt::Debug for Read {
 /// Reloads of a daemon, as an operator is told of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Reloads {
-    /// Number of reloads that are over.
-    pub(crate) count: u64,
-    /// Why the latest one changed nothing.
-    pub(crate) error: Option<String>,
+    count: u64,
+    error: Option<String>,
 }
 
 impl Reloads {
     pub(crate) fn note(&mut self, outcome: Result<(), String>) {
         self.count += 1;
         self.error = outcome.err();
+    }
+
+    /// Number of reloads that are over, and why the latest one changed nothing.
+    pub(crate) fn latest(&self) -> (u64, Option<&str>) {
+        (self.count, self.error.as_deref())
     }
 }
 

@@ -21,9 +21,9 @@ pub(crate) struct Remotes {
     by_conn: BTreeMap<ConnId, (InstanceId, SlotId)>,
     due: BTreeSet<(Instant, InstanceId)>,
     /// Names that are looked up.
-    pub(crate) lookups: Arc<AtomicUsize>,
+    lookups: Arc<AtomicUsize>,
     /// Tokens that are asked for.
-    pub(crate) tokens: Arc<AtomicUsize>,
+    tokens: Arc<AtomicUsize>,
 }
 
 /// One instance.
@@ -48,6 +48,16 @@ struct Route {
 }
 
 impl Remotes {
+    /// Count of names that are looked up.
+    pub(crate) const fn lookups(&self) -> &Arc<AtomicUsize> {
+        &self.lookups
+    }
+
+    /// Count of tokens that are asked for.
+    pub(crate) const fn tokens(&self) -> &Arc<AtomicUsize> {
+        &self.tokens
+    }
+
     pub(crate) fn insert(
         &mut self,
         id: InstanceId,
