@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::identity::Identity;
 use crate::ids::{ConnId, IdSource, JobId, RequestId, StatusId, TaskId};
 use crate::jobs::Jobs;
-use crate::jobs::job::{Job, JobState};
+use crate::jobs::job::JobState;
 use crate::jobs::messages::ProgressReport;
 use crate::outbox::Outbox;
 use crate::outbox::requests::Topic;
@@ -50,6 +50,17 @@ use crate::upstream::table::Upstreams;
 /// Timers that one tick takes at most, so that a million tasks that expire together delay no peer
 /// for long.
 const TICK_MAX: usize = 128;
+
+/// Facts about a job, for the record of its end.
+#[derive(Debug, Clone, Copy)]
+pub struct JobFacts<'a> {
+    /// Identity that owns it.
+    pub owner: &'a Identity,
+    /// Trace context of its request.
+    pub trace: Option<&'a Arc<TraceContext>>,
+    /// Whether it was told to stop.
+    pub is_stopping: bool,
+}
 
 /// The state machine. The [crate documentation](crate) has an example that drives it.
 pub struct Engine {
@@ -293,6 +304,14 @@ impl Engine {
         self.jobs.get(job).map(|job| &job.owner)
     }
 
+    /// Facts about a job that is not gone yet, for the record of its end.
+    #[must_use]
+    pub fn job_facts(&self, job: JobId) -> Option<JobFacts<'_>> {
+        let job = self.jobs.get(job)?;
+        let is_stopping = matches!(job.state(), JobState::Stopping { .. });
+        Some(JobFacts { owner: &job.owner, trace: job.trace(), is_stopping })
+    }
+
     /// The connection that a job that is not gone yet came by, and its task.
     #[must_use]
     pub fn origin(&self, job: JobId) -> Option<(ConnId, Option<TaskId>)> {
@@ -332,8 +351,7 @@ impl Engine {
     /// Whether a job was told to stop and is not gone yet.
     #[must_use]
     pub fn is_stopping(&self, job: JobId) -> bool {
-        let stops = |job: &Job| matches!(job.state(), JobState::Stopping { .. });
-        self.jobs.get(job).is_some_and(stops)
+        self.job_facts(job).is_some_and(|job| job.is_stopping)
     }
 
     /// The account of the identity of a connection; `None` once it is closed.

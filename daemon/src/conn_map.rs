@@ -8,7 +8,10 @@ use ceased_core::ids::ConnId;
 /// A map by connection. Finding takes constant time, and the order of iteration is that of the ids.
 /// Ids are counted by the loop, so that a peer cannot choose ones that collide.
 #[derive(Debug)]
-pub(crate) struct ConnMap<V>(HashMap<ConnId, V, BuildHasherDefault<ConnHasher>>);
+pub(crate) struct ConnMap<V>(HashMap<ConnId, V, ByCount>);
+
+/// Hashes ids that this process counts: a peer cannot choose ones that collide.
+pub(crate) type ByCount = BuildHasherDefault<CountHasher>;
 
 /// Capacity of a map that is not made smaller.
 const SMALL: usize = 64;
@@ -75,9 +78,9 @@ impl<V> ConnMap<V> {
 
 /// Hash of a counted number: the product with an odd number without a pattern, the golden ratio.
 #[derive(Debug, Default)]
-struct ConnHasher(u64);
+pub(crate) struct CountHasher(u64);
 
-impl Hasher for ConnHasher {
+impl Hasher for CountHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u64(u64::from(*byte) ^ self.0);

@@ -73,7 +73,8 @@ impl Server {
         let waited = self.engine.asked_at(job).map(|since| now.at - since).unwrap_or_default();
         let shown = (&*tool.name == run_command::NAME).then(|| run_command::shown(arguments.get()));
         let shown = shown.as_deref().unwrap_or(arguments.get());
-        self.observer.calls.begin(job, &tool, shown, task, waited);
+        let times = (self.clock.to_system(now.at), waited);
+        self.observer.calls.begin(job, &tool, shown, task, times);
         let Some(confirm) = Payload::of(&tool).and_then(|payload| payload.confirm.as_ref()) else {
             return self.begin(now, job, tool, arguments, task);
         };

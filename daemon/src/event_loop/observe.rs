@@ -241,15 +241,18 @@ impl Server {
         outcome: CallOutcome,
         exit: Option<&Exit>,
     ) {
-        let about = (self.engine.owner(job), self.engine.trace(job));
+        let of_job = self.engine.job_facts(job);
+        let about = of_job.map_or((None, None), |job| (Some(job.owner), job.trace));
+        let is_stopped = of_job.is_some_and(|job| job.is_stopping);
+        let outcome = (outcome, self.clock.to_system(now.at));
         let Some(mut call) = self.observer.calls.end(job, about, outcome, exit) else { return };
         call.hop = self.hop_of(job);
-        let is_stopped = self.engine.is_stopping(job);
         self.call_ended(now, Arc::new(call), (is_stopped, true));
     }
 
     /// Facts about the request of a job, where spans are recorded.
     fn hop_of(&self, job: JobId) -> Option<Box<Hop>> {
+        self.observer.exporter.as_ref()?;
         let (asked, dialect) = (self.engine.asked_at(job)?, self.engine.dialect_of(job)?);
         let conn = self.engine.connection(job)?;
         self.hop(asked, "tools/call", self.engine.request(job), (conn, dialect))
@@ -318,7 +321,7 @@ impl Server {
         call: Arc<CallRecord>,
         receipt: Option<Arc<CancelRecord>>,
     ) {
-        let ended = EndedCall::new(call, receipt);
+        let ended = EndedCall::new(call, receipt, self.clock.to_system(now.at));
         if let Some(exporter) = &self.observer.exporter {
             let since = ended.receipt.as_ref().map(|it| self.clock.to_system(it.receipt.since));
             exporter.export(&ended, since);

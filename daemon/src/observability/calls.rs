@@ -17,6 +17,7 @@ use serde_json::Value;
 use super::histogram::Histogram;
 use super::hop::Hop;
 use crate::config::RecordCalls;
+use crate::conn_map::ByCount;
 
 /// Bytes of the arguments of one call that are recorded; longer ones are counted instead.
 const ARGUMENTS_BYTES_MAX: usize = 4096;
@@ -93,7 +94,15 @@ pub(crate) enum CallOutcome {
     Stopped,
 }
 
+/// Whether a result has characters that an `isError` needs: a capital letter, or an escape in its name.
+fn may_be_error(result: &str) -> bool {
+    memchr::memchr2(b'E', b'\\', result.as_bytes()).is_some()
+}
+
 impl CallOutcome {
+    /// In the order of the numbers.
+    const ALL: [Self; 4] = [Self::Ok, Self::Failed, Self::Error, Self::Stopped];
+
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -106,6 +115,7 @@ impl CallOutcome {
     /// The outcome of a handler, or of a call that was not begun.
     pub(crate) fn of(outcome: &Outcome) -> Self {
         match outcome {
+            Outcome::Result(result) if !may_be_error(result.get()) => Self::Ok,
             Outcome::Result(result) => {
                 #[derive(serde::Deserialize)]
                 #[serde(rename_all = "camelCase")]
@@ -199,18 +209,32 @@ impl CallRecord {
 /// Numbers of one tool.
 #[derive(Debug, Default)]
 pub(crate) struct ToolNumbers {
-    pub(crate) outcomes: BTreeMap<CallOutcome, u64>,
+    outcomes: [u64; CallOutcome::ALL.len()],
     pub(crate) took: Histogram,
+}
+
+impl ToolNumbers {
+    fn count(&mut self, outcome: CallOutcome, duration: Duration) {
+        if let Some(count) = self.outcomes.get_mut(outcome as usize) {
+            *count += 1;
+        }
+        self.took.add(duration);
+    }
+
+    /// The outcomes that calls had, with the number of calls.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = (CallOutcome, u64)> {
+        CallOutcome::ALL.into_iter().zip(self.outcomes).filter(|(_, count)| *count > 0)
+    }
 }
 
 /// The calls under way, and the numbers of those that have ended.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     policy: CallPolicy,
-    running: HashMap<JobId, Running>,
+    running: HashMap<JobId, Running, ByCount>,
     tools: BTreeMap<Arc<str>, ToolNumbers>,
-    /// Times that calls of all tools ran.
-    took: Histogram,
+    /// Times that relayed calls ran.
+    relayed: Histogram,
     /// Times that calls waited before they began.
     waited: Histogram,
 }
@@ -227,11 +251,11 @@ impl Calls {
         tool: &Arc<Tool>,
         arguments: &str,
         task: Option<TaskId>,
-        waited: Duration,
+        (started, waited): (Instant, Duration),
     ) {
         self.waited.add(waited);
         let (name, arguments) = (Arc::clone(&tool.name), Arguments::of(arguments));
-        let (of, started) = (Some(Arc::clone(tool)), Instant::now());
+        let of = Some(Arc::clone(tool));
         let steps = Vec::new();
         let running = Running { tool: name, of, task, started, arguments, steps };
         self.running.insert(job, running);
@@ -247,12 +271,12 @@ impl Calls {
         &mut self,
         job: JobId,
         (identity, trace): (Option<&Identity>, Option<&Arc<TraceContext>>),
-        outcome: CallOutcome,
+        (outcome, ended): (CallOutcome, Instant),
         exit: Option<&Exit>,
     ) -> Option<CallRecord> {
         let running = self.running.remove(&job)?;
         let Running { tool, of, task, started, arguments: given, steps } = running;
-        let duration = started.elapsed();
+        let duration = ended.saturating_duration_since(started);
         self.count(&tool, outcome, duration);
         let is_recorded = self.policy.record == RecordCalls::Arguments;
         let arguments = is_recorded.then(|| self.without_secrets(given.read()));
@@ -270,7 +294,7 @@ impl Calls {
             server: None,
             of,
             given: Some(given),
-            ended: Instant::now(),
+            ended,
             steps,
             hop: None,
         })
@@ -288,7 +312,7 @@ impl Calls {
         };
         // Not by tool: names of relayed tools are their server's choice, and no label holds one.
         self.waited.add(waited);
-        self.took.add(duration);
+        self.relayed.add(duration);
         CallRecord {
             job: end.job,
             tool: end.tool,
@@ -310,12 +334,11 @@ impl Calls {
     }
 
     fn count(&mut self, tool: &Arc<str>, outcome: CallOutcome, duration: Duration) {
-        let is_known = self.tools.len() < TOOLS_MAX || self.tools.contains_key(tool);
-        let name = if is_known { Arc::clone(tool) } else { OTHER.into() };
-        let numbers = self.tools.entry(name).or_default();
-        *numbers.outcomes.entry(outcome).or_default() += 1;
-        numbers.took.add(duration);
-        self.took.add(duration);
+        if let Some(numbers) = self.tools.get_mut(tool) {
+            return numbers.count(outcome, duration);
+        }
+        let name = if self.tools.len() < TOOLS_MAX { Arc::clone(tool) } else { OTHER.into() };
+        self.tools.entry(name).or_default().count(outcome, duration);
     }
 
     /// Notes a step towards the end of a call.
@@ -332,8 +355,9 @@ impl Calls {
     }
 
     /// Times that calls of all tools ran, and times that they waited before.
-    pub(crate) const fn times(&self) -> (&Histogram, &Histogram) {
-        (&self.took, &self.waited)
+    pub(crate) fn times(&self) -> (Histogram, &Histogram) {
+        let of_tools = self.tools.values().map(|numbers| &numbers.took);
+        (of_tools.fold(self.relayed.clone(), Histogram::with), &self.waited)
     }
 
     /// The arguments of a call that runs, for its owner and operators: `n=30 name="a b"`, without

@@ -24,8 +24,12 @@ pub(crate) struct EndedCall {
 }
 
 impl EndedCall {
-    pub(crate) fn new(call: Arc<CallRecord>, receipt: Option<Arc<CancelRecord>>) -> Self {
-        Self { call, receipt, ended: Instant::now() }
+    pub(crate) fn new(
+        call: Arc<CallRecord>,
+        receipt: Option<Arc<CancelRecord>>,
+        ended: Instant,
+    ) -> Self {
+        Self { call, receipt, ended }
     }
 }
 
@@ -85,33 +89,30 @@ impl EndedCalls {
             return;
         }
         while self.count >= self.limits.count {
-            let most = self.calls.iter().max_by_key(|(_, calls)| calls.len());
-            let Some(most) = most.map(|(owner, _)| owner.clone()) else { break };
-            self.forget_oldest(&most);
+            let Some(most) = self.calls.values_mut().max_by_key(|calls| calls.len()) else { break };
+            self.count -= usize::from(most.pop_front().is_some());
         }
         self.count += 1;
-        self.calls.entry(call.call.identity.clone()).or_default().push_back(call);
-    }
-
-    fn forget_oldest(&mut self, owner: &Identity) {
-        let Some(calls) = self.calls.get_mut(owner) else { return };
-        self.count -= usize::from(calls.pop_front().is_some());
-        if calls.is_empty() {
-            self.calls.remove(owner);
+        match self.calls.get_mut(&call.call.identity) {
+            Some(calls) => calls.push_back(call),
+            None => {
+                self.calls.retain(|_, calls| !calls.is_empty());
+                self.calls.insert(call.call.identity.clone(), [call].into());
+            }
         }
     }
 
     /// Forgets calls that were kept long enough.
     pub(crate) fn prune(&mut self) {
         let span = self.limits.span;
-        let is_over = |calls: &VecDeque<EndedCall>| {
-            calls.front().is_some_and(|oldest| oldest.ended.elapsed() > span)
-        };
-        while let Some(owner) =
-            self.calls.iter().find(|(_, calls)| is_over(calls)).map(|(owner, _)| owner.clone())
-        {
-            self.forget_oldest(&owner);
-        }
+        self.calls.retain(|_, calls| {
+            let is_over = |oldest: &EndedCall| oldest.ended.elapsed() > span;
+            while calls.front().is_some_and(is_over) {
+                calls.pop_front();
+            }
+            !calls.is_empty()
+        });
+        self.count = self.calls.values().map(VecDeque::len).sum();
     }
 
     /// The calls of a viewer, or of all for `None`, as JSON, newest first. Anonymous peers share an
@@ -147,7 +148,8 @@ mod tests {
     use ceased_core::ids::JobId;
 
     fn call(owner: u32, job: u64) -> EndedCall {
-        EndedCall::new(Arc::new(CallRecord::example(Identity::User(owner), JobId::new(job))), None)
+        let call = CallRecord::example(Identity::User(owner), JobId::new(job));
+        EndedCall::new(Arc::new(call), None, Instant::now())
     }
 
     fn jobs(calls: &EndedCalls, viewer: Option<u32>) -> Vec<u64> {

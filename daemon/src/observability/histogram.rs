@@ -19,12 +19,23 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     pub(crate) fn add(&mut self, took: Duration) {
-        let bucket = BOUNDS_MS.partition_point(|bound| Duration::from_millis(*bound) < took);
+        // Most calls are short.
+        let is_first = took <= Duration::from_millis(BOUNDS_MS[0]);
+        let above = |bound: &u64| Duration::from_millis(*bound) < took;
+        let bucket = if is_first { 0 } else { BOUNDS_MS.partition_point(above) };
         if let Some(count) = self.counts.get_mut(bucket) {
             *count += 1;
         }
         self.sum = self.sum.saturating_add(took);
         self.longest = self.longest.max(took);
+    }
+
+    /// These durations and others.
+    pub(crate) fn with(mut self, others: &Self) -> Self {
+        self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
+        self.sum = self.sum.saturating_add(others.sum);
+        self.longest = self.longest.max(others.longest);
+        self
     }
 
     /// Upper bound (`None` for the last bucket) and cumulative count of each bucket.

@@ -127,7 +127,7 @@ pub(crate) struct Snapshot<'a> {
     /// Ended calls by tool.
     pub(crate) tools: &'a BTreeMap<Arc<str>, ToolNumbers>,
     /// Times that calls ran, and times that they waited before.
-    pub(crate) times: (&'a Histogram, &'a Histogram),
+    pub(crate) times: (Histogram, &'a Histogram),
     pub(crate) counters: &'a Counters,
     pub(crate) gauges: Gauges,
     /// Limits of the gauges.
@@ -202,7 +202,7 @@ struct Totals<'a> {
     sent_bytes: u64,
     refused_by_limit: &'a BTreeMap<&'static str, u64>,
     cancel_to_death: &'a Histogram,
-    call_time: &'a Histogram,
+    call_time: Histogram,
     queue_wait: &'a Histogram,
 }
 
@@ -344,7 +344,7 @@ impl<'a> Snapshot<'a> {
             sent_bytes,
             refused_by_limit: &self.metrics.refused,
             cancel_to_death: &self.metrics.deaths,
-            call_time: self.times.0,
+            call_time: self.times.0.clone(),
             queue_wait: self.times.1,
         }
     }

@@ -1,5 +1,6 @@
 //! Jobs under way: how each one is stopped and which of its requests wait for an answer.
 
+use crate::conn_map::ByCount;
 use crate::tools::cancel_token::CancelToken;
 use ceased_core::ids::{JobId, TaskId};
 use ceased_core::json::raw::Json;
@@ -8,36 +9,16 @@ use ceased_core::reason::StopReason;
 use ceased_core::tool::{StopStep, Tool};
 use crossbeam_channel::Sender;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 /// Every job that the engine has started and that has not ended.
 #[derive(Default)]
 pub(crate) struct RunningJobs {
-    jobs: HashMap<JobId, RunningJob, BuildHasherDefault<JobHasher>>,
+    jobs: HashMap<JobId, RunningJob, ByCount>,
     /// Handlers that wait for an answer of their peer.
     asking: BTreeMap<Caller, Sender<Answer>>,
     /// Handlers that were abandoned and have not returned.
     abandoned: BTreeSet<JobId>,
-}
-
-/// Hashes the numbers of jobs. The engine counts them, so peers cannot choose them.
-#[derive(Default)]
-struct JobHasher(u64);
-
-impl Hasher for JobHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        // The golden ratio: consecutive numbers are far apart.
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
 }
 
 enum RunningJob {

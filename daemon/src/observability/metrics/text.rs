@@ -111,7 +111,7 @@ impl Snapshot<'_> {
         page.family("tool_calls_total", "counter", "Ended calls, by tool and outcome.");
         for (tool, numbers) in self.tools {
             let tool = label(tool);
-            for (outcome, count) in &numbers.outcomes {
+            for (outcome, count) in numbers.outcomes() {
                 let outcome = outcome.as_str();
                 let labels = format!("{{tool=\"{tool}\",outcome=\"{outcome}\"}}");
                 page.sample("tool_calls_total", &labels, count);
