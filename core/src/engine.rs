@@ -36,7 +36,7 @@ use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
-use crate::tasks::lookups::TaskLookups;
+use crate::tasks::lookups::{TaskLookups, Resumed};
 use crate::tasks::shared::SharedEvent;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};
@@ -242,6 +242,9 @@ impl Engine {
             Event::Tick => self.on_tick(),
         }
         self.end_message();
+        if self.keyed.has_news() || self.tasks.has_news() {
+            self.lookups.tell_news(&mut self.outbox, &mut self.tasks, &mut self.keyed);
+        }
         // The last thing there is to do, so that a host may stop at it.
         self.exit_if_drained();
         self.outbox.end(actions);
@@ -418,9 +421,9 @@ impl Engine {
 
     /// News of the table that several engines share. A subscription may begin with it.
     fn on_shared(&mut self, event: SharedEvent) {
-        if let Some((reply, asked)) = self.task_machine().on_shared(event) {
+        if let Some(Resumed { reply, method, params }) = self.task_machine().on_shared(event) {
             let conn = reply.conn;
-            self.listen_after(reply, &asked);
+            self.go_on_with(reply, method, &params);
             self.task_machine().end_answer(conn);
         }
     }

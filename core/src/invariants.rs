@@ -346,6 +346,9 @@ fn open_calls(engine: &Engine, conn: ConnId) -> usize {
             CallFor::Poll(of) => assert_eq!(about(of).and_then(|r| r.poll), Some(*id)),
             CallFor::Fetch(of) => assert_eq!(about(of).and_then(|r| r.fetch), Some(*id)),
             CallFor::Cancel | CallFor::RelayedCancel(_) => {}
+            CallFor::Elsewhere(task) => {
+                assert!(engine.tasks.has_offered(*task, (conn, *id)), "{id:?} is for no task");
+            }
             CallFor::RelayedPoll(job) => {
                 let relayed = engine.upstreams.jobs.get(job);
                 let poll = relayed.and_then(|relayed| relayed.task.as_ref()?.poll);

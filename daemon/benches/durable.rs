@@ -346,6 +346,7 @@ fn fill(state: &Path, tasks: usize) {
         expires: now + ttl,
         outcome: RecordedOutcome::Here(Ok(Json::written(result.to_string()))),
         asks: None,
+        work: None,
     };
     let writes: Vec<StoreWrite> =
         (1..=tasks).map(|position| StoreWrite::Put(record(position))).collect();

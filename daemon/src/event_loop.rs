@@ -347,9 +347,13 @@ impl Server {
 /// Starts the threads that ask a shared table, and report to the loop.
 #[cfg(feature = "fleet")]
 fn start_reader(mut reader: Reader, reports: &LoopSender) -> io::Result<Reader> {
-    let reports = reports.clone();
+    let (reports, shown) = (reports.clone(), reports.clone());
     let shared = |event| Report::Store(orders::Report::Shared(event));
-    reader.start(Box::new(move |event| reports.send(shared(event))))?;
+    let fleet = |survey, status| Report::Store(orders::Report::Fleet(survey, status));
+    reader.start(
+        Box::new(move |event| reports.send(shared(event))),
+        Box::new(move |survey, status| shown.send(fleet(survey, status))),
+    )?;
     Ok(reader)
 }
 

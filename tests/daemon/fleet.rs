@@ -92,9 +92,85 @@ fn task_is_cancelled_at_another_node() {
     assert_eq!(status(&mut at_b, &task), "cancelled");
     assert_eq!(at_a.answer(waits)["error"]["code"], -31001);
     wait_until("its processes have ended", || !runs(&t));
+    let work = |peer: &mut Peer| get(peer, &task)["_meta"]["ceased/work"].clone();
+    wait_until("its node has told so", || work(&mut at_b) == "ceased");
     assert_eq!(get(&mut at_a, &task), get(&mut at_b, &task));
     let again = error_code(&mut at_a, "tasks/cancel", &of_task(&task));
     assert_eq!(again, -32602, "it has ended");
+}
+
+/// FLT-01, FLT-03: every node shows all nodes and their tasks, and a cancel there waits until the processes at
+/// another node have ended.
+#[test]
+fn nodes_and_their_tasks_are_shown_at_every_node() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let t = marker();
+    let task = created(&mut a.peer(), "family", &format!(r#"{{"t":"{t}"}}"#));
+    wait_for_family(&t);
+    let shown = |arguments: &[&str]| {
+        let ran = b.home.run(arguments);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out
+    };
+    let status: Value = serde_json::from_str(&shown(&["status", "--json"])).unwrap();
+    OutputSchema::read().check("status", &status).unwrap();
+    let fleet = &status["host"]["fleet"];
+    let names: Vec<&str> =
+        fleet["nodes"].as_array().unwrap().iter().filter_map(|it| it["name"].as_str()).collect();
+    assert_eq!((fleet["node"].as_str(), names), (Some("b"), vec!["b", "a"]));
+    let of_task = (&fleet["tasks"][0]["task"], &fleet["tasks"][0]["node"]);
+    assert_eq!(of_task, (&json!(task), &json!("a")));
+    assert!(shown(&["status"]).contains("a (1 live)"));
+    assert!(shown(&["ps"]).contains("working at a"), "{}", shown(&["ps"]));
+    // By the beginning of its id.
+    let ran = b.home.run(&["cancel", &task[..8]]);
+    assert!(!runs(&t), "a process is left when the cancel is over: {ran:?}");
+    assert_eq!((ran.code, ran.out.contains("cancelled")), (Some(0), true), "{ran:?}");
+    let got = shown(&["get", &task]);
+    assert!(got.contains("ceased"), "{got}");
+}
+
+/// An idempotency key names one call at all nodes: the call under way, its answer, its task, and never a
+/// second run.
+#[test]
+fn key_names_one_call_at_all_nodes() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let call = |peer: &mut Peer, key: &str, tool: &str, arguments: &Value, task: bool| {
+        let mut call = json!({"name": tool, "arguments": arguments});
+        call["_meta"] = json!({"ceased/idempotencyKey": key});
+        if task {
+            call["task"] = json!({});
+        }
+        peer.request("tools/call", &call.to_string())
+    };
+    let t = marker();
+    let hangs = json!({"t": t});
+    let under_way = call(&mut at_a, "hangs", "hang", &hangs, false);
+    wait_until("it runs", || runs(&t));
+    let again = call(&mut at_b, "hangs", "hang", &hangs, false);
+    assert_eq!(at_b.answer(again)["error"]["code"], -31008);
+    at_a.cancel(under_way);
+    wait_until("its processes have ended", || !runs(&t));
+    let text = json!({"text": "once"});
+    let first = call(&mut at_a, "echo", "echo", &text, false);
+    let first = at_a.answer(first)["result"].clone();
+    wait_until("its answer is told at the other node", || {
+        let again = call(&mut at_b, "echo", "echo", &text, false);
+        at_b.answer(again)["result"] == first
+    });
+    let other = call(&mut at_b, "echo", "echo", &json!({"text": "twice"}), false);
+    assert_eq!(at_b.answer(other)["error"]["code"], -32602);
+    let waits = json!({"ms": 60_000});
+    let task = call(&mut at_a, "task", "sleep", &waits, true);
+    let task = at_a.answer(task)["result"]["task"]["taskId"].clone();
+    let again = call(&mut at_b, "task", "sleep", &waits, true);
+    assert_eq!(at_b.answer(again)["result"]["task"]["taskId"], task);
+    assert_eq!(at_b.result("tasks/list", "{}")["tasks"].as_array().map(Vec::len), Some(1));
 }
 
 /// FLT-01: a result is told by every node, also to a request that waited before it was there.
@@ -459,6 +535,13 @@ fn sessions_stay_on_their_node_behind_load_balancers() {
             }
         }
         assert_eq!(seen.len(), 2, "{language}: both nodes have sessions");
+        // Past the load balancer: the node says where the session is.
+        let begun = Http::tcp(nodes[0].http_address()).exchange(&[accept], begin);
+        let session = ("mcp-session-id", begun.header("mcp-session-id").unwrap());
+        let ping = r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#;
+        let told = Http::tcp(nodes[1].http_address()).exchange(&[accept, session], ping);
+        let hint = "belongs to the node \\\"build-1\\\"";
+        assert!(told.status == 404 && told.body.contains(hint), "{told:?}");
         program.signal(Signal::TERM);
         program.wait();
     }

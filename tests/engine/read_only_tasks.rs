@@ -66,6 +66,9 @@ fn writes(w: &mut World, store: &mut Store) -> Vec<(&'static str, String)> {
         | StoreWrite::Change(_)
         | StoreWrite::Input { .. }
         | StoreWrite::Taken(_)
+        | StoreWrite::Receipt { .. }
+        | StoreWrite::Claim { .. }
+        | StoreWrite::Keyed(..)
         | StoreWrite::Retire => ("shared", String::new()),
     };
     store.waiting.iter().map(|(_, write)| kind(write)).collect()

@@ -188,6 +188,7 @@ fn record(number: u128, expires: u64) -> TaskRecord {
         expires: Wall::from_millis(expires),
         outcome: RecordedOutcome::Here(Ok(raw_json(r#"{"content":[]}"#).into())),
         asks: None,
+        work: None,
     }
 }
 

@@ -5,8 +5,10 @@ use ceased_core::ids::{ConnId, TaskId};
 use ceased_core::limits::{Limits, TaskPolicy};
 use ceased_core::reason::StopReason;
 use ceased_core::rpc::error::ErrorObject;
-use ceased_core::tasks::durable::{RecordedOutcome, Seq, StoreWrite, TaskRecord, Unstored};
-use ceased_core::tasks::shared::{Found, SharedEvent, SharedLimit, Verdict, Wanted};
+use ceased_core::tasks::durable::{
+    KeyChange, RecordedOutcome, Seq, StoreWrite, TaskRecord, Unstored, Work,
+};
+use ceased_core::tasks::shared::{Found, KeyVerdict, SharedEvent, SharedLimit, Verdict, Wanted};
 use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use ceased_simulator::modern::{TASKS, able, request, tasks};
@@ -15,6 +17,7 @@ use ceased_simulator::trace::Input;
 use ceased_simulator::world::{NEWEST, Rigged, World};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -26,6 +29,8 @@ struct Table {
     records: BTreeMap<TaskId, TaskRecord>,
     /// Answers for engines that run the tasks.
     inputs: Vec<(TaskId, Box<str>)>,
+    /// Wishes and calls by their keys.
+    keys: BTreeMap<Box<str>, (Box<str>, KeyVerdict)>,
 }
 
 impl Table {
@@ -71,7 +76,30 @@ impl Table {
             | StoreWrite::Watch(_)
             | StoreWrite::Unwatch(_)
             | StoreWrite::Taken(_)
+            | StoreWrite::Receipt { .. }
             | StoreWrite::Retire => None,
+            StoreWrite::Claim { key, wish } => {
+                let held = self.keys.entry(key.key.clone());
+                let verdict = match &held {
+                    Entry::Vacant(_) => KeyVerdict::Granted,
+                    Entry::Occupied(held) if *held.get().0 != *wish => KeyVerdict::Another,
+                    Entry::Occupied(held) => held.get().1.clone(),
+                };
+                held.or_insert((wish, KeyVerdict::UnderWay));
+                Some(Verdict::Key(verdict))
+            }
+            StoreWrite::Keyed(key, change) => {
+                let after = match change {
+                    KeyChange::Task(task) => KeyVerdict::Task(task),
+                    KeyChange::Over(outcome) => KeyVerdict::Over(outcome),
+                    KeyChange::Forgotten => {
+                        self.keys.remove(&key.key);
+                        return None;
+                    }
+                };
+                self.keys.get_mut(&key.key).expect("it was claimed").1 = after;
+                None
+            }
             StoreWrite::Input { task, responses, .. } => {
                 self.inputs.push((task, responses));
                 None
@@ -491,4 +519,148 @@ fn failed_write_of_an_overtaken_end_removes_nothing() {
     w.advance(Duration::from_secs(60));
     table.commit(&mut w);
     assert_eq!(table.records.len(), 1);
+}
+
+/// A call with an idempotency key, as a task or not.
+fn keyed(w: &mut World, c: ConnId, id: &str, key: &str, task: bool) {
+    let mut call = json!({"name": "sleep", "arguments": {"ms": 1}});
+    call["_meta"] = json!({"ceased/idempotencyKey": key});
+    if task {
+        call["task"] = json!({});
+    }
+    w.send(c, &request(json!(id), "tools/call", call));
+}
+
+/// An idempotency key names one call for all engines: the call under way, its answer, or its task, and never
+/// a second run.
+#[test]
+fn key_names_one_call_at_all_engines() {
+    let ((mut a, mut table), (mut b, _)) = (engine(), engine());
+    let (at_a, at_b) = (a.open_as(ME, NEWEST), b.open_as(ME, NEWEST));
+    keyed(&mut a, at_a, "first", "k", false);
+    assert!(a.running.is_empty(), "it waits for its key");
+    table.commit(&mut a);
+    let job = a.last_started();
+    let repeat = |b: &mut World, table: &mut Table, key: &str, task: bool| {
+        keyed(b, at_b, "again", key, task);
+        b.silent(at_b);
+        table.commit(b);
+        assert!(b.running.is_empty(), "a second run");
+        table.answer(b);
+        b.next(at_b)
+    };
+    assert_eq!(repeat(&mut b, &mut table, "k", false)["error"]["code"], -31008);
+    assert_eq!(repeat(&mut b, &mut table, "k", true)["error"]["code"], -32602, "another call");
+    a.done(job, "made");
+    table.commit(&mut a);
+    let answer = a.next(at_a);
+    assert_eq!(repeat(&mut b, &mut table, "k", false)["result"], answer["result"]);
+    keyed(&mut a, at_a, "task", "t", true);
+    table.commit(&mut a);
+    let task = a.next(at_a)["result"]["task"]["taskId"].clone();
+    a.feed(Input::Turn);
+    table.commit(&mut a);
+    assert_eq!(repeat(&mut b, &mut table, "t", true)["result"]["task"]["taskId"], task);
+    assert_eq!(b.sizes().tasks, 0, "it is forgotten");
+}
+
+/// A key is free again where its call was refused, cancelled or not carried out.
+#[test]
+fn key_is_given_back() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let cancel = |w: &mut World| {
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "k"}});
+        w.send(c, &cancel.to_string());
+    };
+    keyed(&mut w, c, "k", "k", false);
+    cancel(&mut w);
+    table.commit(&mut w);
+    assert!(w.running.is_empty() && table.keys.is_empty(), "cancelled while it waited");
+    keyed(&mut w, c, "k", "k", false);
+    table.commit(&mut w);
+    cancel(&mut w);
+    table.commit(&mut w);
+    assert!(table.keys.is_empty(), "cancelled while it ran");
+    keyed(&mut w, c, "k", "k", true);
+    table.commit(&mut w);
+    let call = w.next(c);
+    assert!(call["result"]["task"].is_object(), "{call}");
+    keyed(&mut w, c, "k", "other", false);
+    let (seq, _) = w.stored.remove(0);
+    w.feed(Input::Unstored(seq, Unstored::Broken));
+    assert_eq!(w.next(c)["error"]["code"], -31006);
+    let forgets = |(_, write): &(Seq, StoreWrite)| {
+        matches!(write, StoreWrite::Keyed(_, KeyChange::Forgotten))
+    };
+    assert!(w.stored.iter().any(forgets), "it may have been claimed");
+}
+
+/// TSK-30, FLT-02: a question of a task elsewhere goes to a session that waits for the task here, its answer to
+/// the table, and one that another peer has answered is taken back.
+#[test]
+fn session_is_asked_for_a_task_of_another_engine() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::InputRequired);
+    let form = json!({"message": "?", "requestedSchema": {"type": "object", "properties": {}}});
+    let form = json!({"method": "elicitation/create", "params": form});
+    let record = table.records.get_mut(&id).expect("it");
+    record.asks = Some(json!({"q": form, "r": form}).to_string().into());
+    let unable = w.open_as(ME, NEWEST);
+    let c = w.open_with(ME, NEWEST, json!({"elicitation": {}}));
+    for (conn, name) in [(unable, "one"), (c, "two"), (c, "three")] {
+        w.send(conn, &request(json!(name), "tasks/result", json!({"taskId": id.to_string()})));
+        table.answer(&mut w);
+    }
+    w.silent(unable);
+    let asked = [w.next(c), w.next(c)];
+    for question in &asked {
+        assert_eq!(question["method"], "elicitation/create", "{question}");
+        let related = &question["params"]["_meta"]["io.modelcontextprotocol/related-task"];
+        assert_eq!(related["taskId"], id.to_string(), "{question}");
+    }
+    w.silent(c);
+    let answer = json!({"jsonrpc": "2.0", "id": asked[0]["id"], "result": {"action": "accept"}});
+    w.send(c, &answer.to_string());
+    table.commit(&mut w);
+    assert_eq!(table.inputs, [(id, r#"{"q":{"action":"accept"}}"#.into())]);
+    // Another peer was quicker with the other one.
+    let mut record = table.records[&id].clone();
+    (record.status, record.asks) = (Status::Working, None);
+    w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
+    let told = w.next(c);
+    let of = (&told["method"], &told["params"]["requestId"]);
+    assert_eq!(of, (&json!("notifications/cancelled"), &asked[1]["id"]), "{told}");
+    w.silent(c);
+}
+
+/// FLT-03: the end of the work of a cancelled task is told to the table, and how far it is to peers.
+#[test]
+fn end_of_stopped_work_is_told() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    let task = created(&mut w, &mut table, c);
+    let job = w.last_started();
+    ask(&mut w, c, "tasks/cancel", &task);
+    table.answer(&mut w);
+    table.commit(&mut w);
+    let told = w.rest(c);
+    assert!(told.iter().all(|it| !it["result"].is_object() || work(it) == "ending"), "{told:?}");
+    w.stopped(job);
+    let receipt = |(_, write): &(Seq, StoreWrite)| {
+        let StoreWrite::Receipt { task: of, receipt } = write else { return None };
+        (of.to_string() == task).then(|| receipt.to_string())
+    };
+    let receipt = w.stored.iter().find_map(receipt).expect("a receipt");
+    assert!(receipt.contains("\"why\":\"requested\""), "{receipt}");
+    table.commit(&mut w);
+    for (known, word) in [(Work::Ceased, "ceased"), (Work::Ending, "ending"), (Work::Lost, "lost")]
+    {
+        table.records.values_mut().next().expect("a record").work = Some(known);
+        assert_eq!(work(&asked(&mut w, &table, c, "tasks/get", &task)), word);
+    }
+}
+
+fn work(answer: &Value) -> &Value {
+    &answer["result"]["_meta"]["ceased/work"]
 }

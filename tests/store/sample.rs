@@ -39,6 +39,7 @@ pub(crate) fn working(number: u64) -> TaskRecord {
         expires: Wall::from_millis(u64::MAX - number),
         outcome: RecordedOutcome::Open,
         asks: None,
+        work: None,
     }
 }
 

@@ -114,6 +114,7 @@ impl JobMachine<'_> {
             && !begun
             && let Some(job) = self.remove_job(id)
         {
+            self.tasks.note_receipt(&job, why, None);
             self.outbox.note(AuditEvent::Ceased(receipt(id, &job, why, None, self.now.at)));
         }
     }

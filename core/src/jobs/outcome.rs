@@ -74,6 +74,7 @@ impl Engine {
             &JobState::Stopping { step, why, since } => {
                 // A thread that was given up goes on: it has not ceased.
                 if step != StopStep::Abandon {
+                    self.tasks.note_receipt(job, why, Some((step, self.now.at - since)));
                     let mut receipt = receipt(id, job, why, Some(step), since);
                     receipt.upstream = self.upstreams.receipts.remove(&id).map(Box::new);
                     self.outbox.note(AuditEvent::Ceased(receipt));

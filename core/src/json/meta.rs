@@ -33,6 +33,9 @@ const BEFORE_ID: &[u8] = b"{\"taskId\":\"";
 const AFTER_ID: &[u8] = b"\"}";
 const RELATED_BYTES: usize = BEFORE_ID.len() + UUID_BYTES + AFTER_ID.len();
 
+/// Key of `_meta` that says how far the work of a cancelled or failed task is.
+pub(crate) const WORK: &str = "ceased/work";
+
 /// Writes `object` with the members of `set` in its `_meta`; each is a name and JSON text.
 pub(crate) fn write_with_meta(json: &mut Writer<'_>, object: &str, set: &[(&str, &[u8])]) {
     if set.is_empty() {

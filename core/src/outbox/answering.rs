@@ -181,7 +181,7 @@ impl Outbox {
 /// Request and handle of an answer of this type.
 fn tag_of(kind: ResultType, reply: &Reply) -> Tag<'_> {
     let handle = match kind {
-        ResultType::Complete | ResultType::Ended => None,
+        ResultType::Complete | ResultType::Ended | ResultType::Work(_) => None,
         ResultType::Task(key) => Some(Handle::Task(key)),
         ResultType::InputRequired(state) => Some(Handle::Call(state)),
     };

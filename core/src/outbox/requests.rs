@@ -105,6 +105,10 @@ pub(crate) enum TaskMethod {
     Update,
     /// `subscriptions/listen` that names tasks.
     Listen,
+    /// `tools/call` with an idempotency key that is being claimed.
+    Call,
+    /// `tools/call` whose idempotency key names a task.
+    Handle,
 }
 
 impl TaskMethod {
@@ -128,14 +132,17 @@ impl TaskMethod {
             Self::Cancel => "tasks/cancel",
             Self::Update => "tasks/update",
             Self::Listen => "subscriptions/listen",
+            Self::Call | Self::Handle => "tools/call",
         }
     }
 
     /// Whether the answer needs the outcome of the task.
     pub(crate) const fn needs_outcome(self) -> bool {
         match self {
-            Self::Result | Self::Detailed(_) => true,
-            Self::Get | Self::List | Self::Cancel | Self::Update | Self::Listen => false,
+            Self::Result | Self::Detailed(_) | Self::Handle => true,
+            Self::Get | Self::List | Self::Cancel | Self::Update | Self::Listen | Self::Call => {
+                false
+            }
         }
     }
 }

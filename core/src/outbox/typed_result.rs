@@ -1,11 +1,11 @@
 //! Results of revisions that give each a type and name the server (MOD-02).
 
 use crate::ids::RequestState;
-use crate::tasks::durable::RecordKey;
+use crate::tasks::durable::{RecordKey, Work};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::json::meta::SERVER_INFO;
+use crate::json::meta::{SERVER_INFO, WORK};
 use crate::json::meta::{wrap_with_type, write_with_type};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
@@ -17,7 +17,7 @@ impl ResultType {
     /// The word on the wire.
     const fn as_str(self) -> &'static str {
         match self {
-            Self::Complete | Self::Ended => "complete",
+            Self::Complete | Self::Ended | Self::Work(_) => "complete",
             Self::Task(_) => "task",
             Self::InputRequired(_) => "input_required",
         }
@@ -36,6 +36,9 @@ pub(crate) fn write_own(
     if kind == ResultType::Ended {
         write_subscription(json, reply);
         json.raw(",");
+    }
+    if let ResultType::Work(work) = kind {
+        json.member(WORK, work.as_str()).raw(",");
     }
     json.string(SERVER_INFO).raw(":").bytes(us).raw("}");
     json.members_of(result).raw("}");
@@ -98,4 +101,6 @@ pub(crate) enum ResultType {
     InputRequired(RequestState),
     /// Word that a subscription has ended (MOD-08).
     Ended,
+    /// The result itself, of a task whose work stands so.
+    Work(Work),
 }

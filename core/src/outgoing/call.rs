@@ -192,6 +192,8 @@ pub(crate) enum CallFor {
     Question,
     /// A relayed job, whose task at an upstream is cancelled.
     RelayedCancel(JobId),
+    /// The engine that runs this task and has asked a question in the table: its peer waits here.
+    Elsewhere(TaskId),
     /// A relayed job, about whose task an upstream without sessions is asked.
     RelayedPoll(JobId),
 }
@@ -225,6 +227,7 @@ impl CallFor {
             | Self::Cancel
             | Self::Upstream(_)
             | Self::Question
+            | Self::Elsewhere(_)
             | Self::RelayedCancel(_)
             | Self::RelayedPoll(_)
             | Self::Relayed(_) => None,

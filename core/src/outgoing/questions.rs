@@ -18,6 +18,7 @@ use crate::outgoing::calls::OutgoingMachine;
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::server::inputs;
 use crate::server::inputs::OpenQuestions;
+use crate::tasks::questions;
 
 impl OutgoingMachine<'_> {
     /// Hands a job the answer to its question.
@@ -41,6 +42,8 @@ impl OutgoingMachine<'_> {
     pub(crate) fn offer_inputs(&mut self, task: TaskId) {
         if let Some(job) = self.tasks.get(task).and_then(|task| task.job) {
             self.put_questions(job, Answer::Refused);
+        } else if self.tasks.is_shared() {
+            questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, task);
         }
     }
 

@@ -52,6 +52,7 @@ impl OutgoingMachine<'_> {
                 | CallFor::Cancel
                 | CallFor::Upstream(_)
                 | CallFor::Question
+                | CallFor::Elsewhere(_)
                 | CallFor::RelayedCancel(_)
                 | CallFor::RelayedPoll(_)
                 | CallFor::Relayed(_) => {
@@ -76,6 +77,7 @@ impl OutgoingMachine<'_> {
             | CallFor::Cancel
             | CallFor::Upstream(_)
             | CallFor::Question
+            | CallFor::Elsewhere(_)
             | CallFor::RelayedCancel(_)
             | CallFor::RelayedPoll(_) => {
                 self.outbox.counters_mut().late_responses += 1;

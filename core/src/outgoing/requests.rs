@@ -20,6 +20,7 @@ use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
 use crate::rpc::answered::Answered;
 use crate::rpc::params::Params;
+use crate::tasks::questions;
 use crate::tasks::task::Change;
 
 /// Cancel reason for requests whose job has ended; sent to the peer.
@@ -179,6 +180,10 @@ impl OutgoingMachine<'_> {
             | CallFor::RelayedCancel(_)
             | CallFor::Question => {
                 return self.gateway().on_answer(conn, call, &taken, answer);
+            }
+            CallFor::Elsewhere(task) => {
+                let owner = self.outbox.identity_of(conn);
+                return questions::pass_answer(self.tasks, (conn, call), (owner, task), outcome);
             }
             CallFor::NoReceiver | CallFor::Cancel => return,
         };
@@ -449,6 +454,11 @@ impl OutgoingMachine<'_> {
             self.timers.disarm(&mut call.timer, Timer::Call(conn, id));
             if call.receiver() == CallFor::Question {
                 self.gateway().on_client_answered(conn, id, Answer::Lost);
+                continue;
+            }
+            if let CallFor::Elsewhere(task) = call.receiver() {
+                self.tasks.lose_offer(task, (conn, id));
+                questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, task);
                 continue;
             }
             let CallFor::Caller(caller) = call.receiver() else { continue };

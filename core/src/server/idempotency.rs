@@ -22,11 +22,12 @@ use crate::jobs::Jobs;
 use crate::jobs::job::Purpose;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
+use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
-use crate::server::keyed_calls::{CallContent, Keyed, KeyedCalls, KeyedProgress};
-use crate::tasks::durable::TaskOutcome;
+use crate::server::keyed_calls::{Keyed, KeyedCalls, KeyedProgress, CallContent};
+use crate::tasks::durable::{ClaimedKey, TaskOutcome};
 use crate::time::Instant;
 
 /// Longest idempotency key, in bytes.
@@ -68,8 +69,7 @@ impl Engine {
         };
         let Some(first) = self.keyed.get(id) else { return Some(reply) };
         if !first.wish.is(&request.wish) {
-            let message = "this idempotency key was used for another call: take a new one";
-            self.outbox.fail(reply, &ErrorObject::invalid_params(message));
+            self.outbox.fail(reply, &another());
             return None;
         }
         match &first.progress {
@@ -77,6 +77,8 @@ impl Engine {
                 let outcome = outcome.clone();
                 self.upstreams.answer_with(&mut self.outbox, reply, outcome);
             }
+            // The table tells it, and how the task is.
+            KeyedProgress::Task(_) if self.tasks.is_shared() => return Some(reply),
             KeyedProgress::Task(task) => {
                 let task = *task;
                 self.task_machine().respond_with_task(reply, task, TaskView::Handle);
@@ -91,22 +93,37 @@ impl Engine {
     fn room_for_key(&mut self, reply: Reply, owner: &Identity) -> Option<Reply> {
         let limits = self.settings.limits;
         let (count, bytes) = self.keyed.held_by(owner);
-        if count >= limits.keys_max {
-            let what = "calls with a key of yours are remembered: wait until some are forgotten";
-            self.outbox.refuse(reply, "idempotency_keys_per_identity", limits.keys_max, what);
-        } else if bytes >= limits.stored_bytes_max {
-            let what = "bytes of answers to calls with a key are remembered: wait until some are \
-                        forgotten";
-            self.outbox.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
-        } else {
+        // A table that several engines share judges itself.
+        let full = count >= limits.keys_max || bytes >= limits.stored_bytes_max;
+        if self.tasks.is_shared() || !full {
             return Some(reply);
         }
+        refuse_key(&mut self.outbox, reply, count < limits.keys_max);
         None
     }
 }
 
+/// The refusal of a key that was used for another call.
+pub(crate) fn another() -> ErrorObject {
+    let message = "this idempotency key was used for another call: take a new one";
+    ErrorObject::invalid_params(message)
+}
+
+/// The refusal of a key for which there is no room: too many, or their answers are too large.
+pub(crate) fn refuse_key(outbox: &mut Outbox, reply: Reply, bytes: bool) {
+    let limits = outbox.settings().limits;
+    if bytes {
+        let what =
+            "bytes of answers to calls with a key are remembered: wait until some are forgotten";
+        outbox.refuse(reply, "stored_bytes_per_identity", limits.stored_bytes_max, what);
+    } else {
+        let what = "calls with a key of yours are remembered: wait until some are forgotten";
+        outbox.refuse(reply, "idempotency_keys_per_identity", limits.keys_max, what);
+    }
+}
+
 /// The refusal of a call whose key names one that runs, or whose end is being stored.
-fn under_way(key: &str) -> ErrorObject {
+pub(crate) fn under_way(key: &str) -> ErrorObject {
     let message = "the call with this idempotency key is still under way: try again later";
     let mut data = Vec::new();
     Writer::new(&mut data).raw("{").member("idempotencyKey", key).raw("}");
@@ -116,17 +133,29 @@ fn under_way(key: &str) -> ErrorObject {
 
 impl KeyedCalls {
     /// Remembers a call that was made just now as this job.
-    pub(crate) fn remember(&mut self, jobs: &Jobs, id: JobId, request: KeyedRequest) {
-        let Some(job) = jobs.get(id) else { return };
+    pub(crate) fn remember(
+        &mut self,
+        timers: &mut TimerQueue,
+        jobs: &Jobs,
+        id: JobId,
+        request: KeyedRequest,
+        claimed: Option<ClaimedKey>,
+    ) {
+        let Some(job) = jobs.get(id) else { return self.give_back(claimed) };
+        // The table knows better: this one was granted anew.
+        if let Some(before) = self.find(&job.owner, &request.key) {
+            self.forget(timers, before);
+        }
         let progress = job.task.map_or(KeyedProgress::Running(id), KeyedProgress::Task);
         let KeyedRequest { key, wish } = request;
-        self.insert(Keyed { owner: job.owner.clone(), key, wish, progress, timer: None });
+        let (owner, claim) = (job.owner.clone(), claimed.map(|claimed| claimed.claim));
+        self.insert(Keyed { owner, key, wish, progress, timer: None, claim });
     }
 
     /// A job is to stop: its outcome is no answer, and the same key starts anew.
     pub(crate) fn forget_job(&mut self, job: JobId) {
         if let Some(id) = self.of_job(job) {
-            self.remove(id);
+            self.free(id);
         }
     }
 
@@ -143,8 +172,7 @@ impl KeyedCalls {
         let Some(keyed) = self.of_job(id) else { return };
         let cancelled = why.is_some_and(|why| why != StopReason::TimedOut && !why.is_no_cancel());
         if cancelled {
-            self.remove(keyed);
-            return;
+            return self.free(keyed);
         }
         let outcome = outcome();
         match stored {
@@ -181,7 +209,21 @@ impl KeyedCalls {
     pub(crate) fn leave_task(&mut self, timers: &mut TimerQueue, until: Instant, task: TaskId) {
         self.finish_task(timers, until, task);
         if let Some(id) = self.of_task(task) {
+            self.free(id);
+        }
+    }
+
+    /// The table has the task of a key, and is asked for it.
+    pub(crate) fn part_with_task(&mut self, task: TaskId) {
+        if let Some(id) = self.of_task(task) {
             self.remove(id);
+        }
+    }
+
+    /// Forgets a call before its time.
+    fn forget(&mut self, timers: &mut TimerQueue, id: KeyedId) {
+        if let Some(mut call) = self.remove(id) {
+            timers.disarm(&mut call.timer, Timer::Keyed(id));
         }
     }
 
@@ -196,11 +238,7 @@ impl KeyedCalls {
     /// Forgets all keys: the daemon shuts down.
     pub(crate) fn forget_all(&mut self, timers: &mut TimerQueue) {
         let ids: Vec<KeyedId> = self.iter().map(|(id, _)| id).collect();
-        for id in ids {
-            if let Some(mut call) = self.remove(id) {
-                timers.disarm(&mut call.timer, Timer::Keyed(id));
-            }
-        }
+        ids.into_iter().for_each(|id| self.forget(timers, id));
     }
 }
 

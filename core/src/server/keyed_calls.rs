@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::mem;
 
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{JobId, KeyedId, TaskId};
 use crate::json::raw::Json;
-use crate::tasks::durable::TaskOutcome;
+use crate::tasks::durable::{ClaimedKey, KeyChange, Seq, TaskOutcome};
 
 /// Integers up to here are exact as floating-point numbers.
 pub(crate) const EXACT_MAX: f64 = 9_007_199_254_740_991.0;
@@ -28,6 +29,14 @@ pub(crate) struct CallContent {
 }
 
 impl CallContent {
+    /// All of it as text, the same for all calls that are the same.
+    pub(crate) fn text(&self) -> Box<str> {
+        let arguments = value(&self.arguments).map(|value| alloc::format!("{value}"));
+        let arguments = arguments.as_deref().unwrap_or(self.arguments.get());
+        let Self { tool, as_task, claims, .. } = self;
+        alloc::format!("{tool:?} {as_task} {claims} {arguments}").into()
+    }
+
     /// Whether both ask for the same; members may be in another order.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.tool == other.tool
@@ -93,9 +102,17 @@ pub(crate) struct Keyed {
     pub(crate) progress: KeyedProgress,
     /// Time when its outcome is forgotten.
     pub(crate) timer: Option<Armed>,
+    /// The write that claimed the key, where several engines share a table.
+    pub(crate) claim: Option<Seq>,
 }
 
 impl Keyed {
+    /// Its key in a table that several engines share.
+    fn claimed(&self) -> Option<ClaimedKey> {
+        let (owner, key) = (self.owner.clone(), self.key.clone());
+        self.claim.map(|claim| ClaimedKey { owner, key, claim })
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         let outcome = match &self.progress {
             KeyedProgress::Running(_) | KeyedProgress::Task(_) => None,
@@ -118,6 +135,8 @@ pub(crate) struct KeyedCalls {
     by_job: BTreeMap<JobId, KeyedId>,
     by_task: BTreeMap<TaskId, KeyedId>,
     next: u64,
+    /// Changes of claimed keys that the table is to be told of.
+    news: Vec<(ClaimedKey, KeyChange)>,
 }
 
 impl KeyedCalls {
@@ -155,6 +174,9 @@ impl KeyedCalls {
         let id = KeyedId::new(self.next);
         self.next += 1;
         self.file(id, call.progress.names());
+        if let (Some(claimed), Progress::Task(task)) = (call.claimed(), &call.progress) {
+            self.news.push((claimed, KeyChange::Task(*task)));
+        }
         self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
         self.calls.insert(id, call);
     }
@@ -164,8 +186,32 @@ impl KeyedCalls {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = mem::replace(&mut call.progress, progress);
         let found = call.progress.names();
+        if let (Some(claimed), Progress::Done(outcome)) = (call.claimed(), &call.progress) {
+            self.news.push((claimed, KeyChange::Over(outcome.clone())));
+        }
         self.unfile(before.names());
         self.file(id, found);
+    }
+
+    /// Whether the table is to be told of changes.
+    pub(crate) const fn has_news(&self) -> bool {
+        !self.news.is_empty()
+    }
+
+    /// Takes out the changes of claimed keys.
+    pub(crate) fn take_news(&mut self) -> Vec<(ClaimedKey, KeyChange)> {
+        mem::take(&mut self.news)
+    }
+
+    /// The key of a call is free again.
+    pub(crate) fn free(&mut self, id: KeyedId) {
+        let claimed = self.remove(id).and_then(|call| call.claimed());
+        self.give_back(claimed);
+    }
+
+    /// A claimed key that no call has after all is free again.
+    pub(crate) fn give_back(&mut self, claimed: Option<ClaimedKey>) {
+        self.news.extend(claimed.map(|claimed| (claimed, KeyChange::Forgotten)));
     }
 
     fn file(&mut self, id: KeyedId, (job, task): (Option<JobId>, Option<TaskId>)) {

@@ -14,7 +14,7 @@ use crate::outbox::requests::{Reply, TaskMethod};
 use crate::protocol::request_meta::{self, RequestMeta};
 use crate::protocol::revision;
 use crate::rpc::error::{ErrorObject, code};
-use crate::rpc::params::{self, Params};
+use crate::rpc::params::{self, Members, Params};
 use crate::server::held_bytes::keep_description;
 use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::questions::passed_capabilities;
@@ -98,6 +98,18 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Carries out a call or a subscription that has waited for the table which several engines share.
+    pub(crate) fn go_on_with(&mut self, reply: Reply, method: TaskMethod, params: &str) {
+        if method == TaskMethod::Listen {
+            return self.listen_after(reply, params);
+        }
+        let mut members = Members::default();
+        members.read(params, 0, self.settings.limits.depth_max);
+        let params = Params::seen(Raw::checked(params), &members);
+        let claim = request_meta::of(Some(&params)).and_then(Result::ok);
+        self.call_tool(reply, Some(&params), claim.as_ref());
     }
 
     /// An unreadable frame on a connection without a session is refused in the form of the

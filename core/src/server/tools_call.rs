@@ -95,7 +95,7 @@ impl Engine {
         });
         match admitted {
             Ok((admitted, None)) => self.accept(reply, admitted),
-            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key),
+            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key, params.whole),
             Err(NotAdmitted::Error(error)) => self.outbox.fail(reply, &error),
             Err(NotAdmitted::Correctable(error)) => {
                 let answer = correctable(error, reply.dialect);
@@ -248,7 +248,8 @@ impl Engine {
 
     /// As [`Engine::accept`], unless the same was asked for before.
     #[inline(never)]
-    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>) {
+    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>, params: &str) {
+        let granted = self.lookups.take_granted();
         let request = KeyedRequest {
             key,
             wish: CallContent {
@@ -258,11 +259,23 @@ impl Engine {
                 claims: matches!(admitted.terms, RequestContext::Request(_)),
             },
         };
-        let Some(reply) = self.lookup(reply, &request) else { return };
+        let reply = match granted {
+            Some(_) => reply,
+            None => {
+                let Some(reply) = self.lookup(reply, &request) else { return };
+                if self.tasks.is_shared() {
+                    let owner = self.outbox.identity_of(reply.conn);
+                    let of = (owner, request.key, request.wish.text());
+                    let (outbox, tasks) = (&mut self.outbox, &mut self.tasks);
+                    return self.lookups.claim(outbox, tasks, reply, params, of);
+                }
+                reply
+            }
+        };
         let job = self.jobs.next_id();
         self.accept(reply, admitted);
-        // If `accept` refused the call, there is no such job and this does nothing.
-        self.keyed.remember(&self.jobs, job, request);
+        // If `accept` refused the call, there is no such job and the key is free.
+        self.keyed.remember(&mut self.timers, &self.jobs, job, request, granted);
     }
 
     /// Everything a call can be refused for before it takes up room.

@@ -16,6 +16,7 @@ use crate::tasks::durable::{Seq, StoreWrite, Unstored};
 use crate::tasks::machine::TaskMachine;
 use crate::tasks::methods::task_cancelled;
 use crate::tasks::persistence::{DiskState, LastVisible, RecordPart, store_error};
+use crate::tasks::questions;
 use crate::tasks::status::Status;
 use crate::tasks::task::{Aside, Change, Task, Tasks};
 
@@ -207,6 +208,7 @@ impl TaskMachine<'_> {
             self.tell_table(StoreWrite::Unwatch(id));
         }
         let aside = task.aside.take();
+        questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, id);
         self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);
         self.outbox.forget_topic(id, aside.listeners);
         if let Some(job) = task.job {

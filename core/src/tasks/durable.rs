@@ -63,6 +63,33 @@ pub struct TaskRecord {
     pub outcome: RecordedOutcome,
     /// Its open questions by their keys, a JSON object, where several engines share its table.
     pub asks: Option<Box<str>>,
+    /// How far the work of an ended task is, where several engines share its table; from there, and in an
+    /// end that is written.
+    pub work: Option<Work>,
+}
+
+/// How far the work behind a task is that was cancelled or has failed: `_meta["ceased/work"]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum Work {
+    /// It is being stopped.
+    Ending,
+    /// Nothing of it is left.
+    Ceased,
+    /// The process that ran it was lost, and with it the word of its end.
+    Lost,
+}
+
+impl Work {
+    /// The word on the wire.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ending => "ending",
+            Self::Ceased => "ceased",
+            Self::Lost => "lost",
+        }
+    }
 }
 
 impl TaskRecord {
@@ -91,6 +118,9 @@ impl StoreWrite {
             | Self::Unwatch(_)
             | Self::Input { .. }
             | Self::Taken(_)
+            | Self::Receipt { .. }
+            | Self::Claim { .. }
+            | Self::Keyed(..)
             | Self::Retire => None,
         }
     }
@@ -167,6 +197,45 @@ pub enum StoreWrite {
     Taken(i64),
     /// This engine takes no further work, which the others are shown.
     Retire,
+    /// The work of a task that was stopped has ceased.
+    Receipt {
+        /// The task.
+        task: TaskId,
+        /// Why, by which step and how long after it was told, as JSON.
+        receipt: Box<str>,
+    },
+    /// Asks for the idempotency key of a call; its verdict is a
+    /// [`KeyVerdict`](crate::tasks::shared::KeyVerdict).
+    Claim {
+        /// The key.
+        key: ClaimedKey,
+        /// The content of the call: the same key must not mean another call.
+        wish: Box<str>,
+    },
+    /// The call of a claimed key has come so far.
+    Keyed(ClaimedKey, KeyChange),
+}
+
+/// An idempotency key in a table that several engines share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimedKey {
+    /// The identity that gave it.
+    pub owner: Identity,
+    /// The key.
+    pub key: Box<str>,
+    /// Number of the write that claimed it.
+    pub claim: Seq,
+}
+
+/// A change of a call with an idempotency key.
+#[derive(Debug, Clone)]
+pub enum KeyChange {
+    /// It is this task.
+    Task(TaskId),
+    /// It is over, and this came of it.
+    Over(TaskOutcome),
+    /// It is as though it had never been made.
+    Forgotten,
 }
 
 /// Why a write was not carried out.

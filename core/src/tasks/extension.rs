@@ -1,12 +1,7 @@
 //! The tasks extension: the same tasks as everywhere, in the form of
 //! `io.modelcontextprotocol/tasks` (EXT-02, EXT-07).
 
-use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
 use core::time::Duration;
-
-use serde::Deserialize;
-use serde_json::value::RawValue;
 
 use crate::ids::TaskId;
 use crate::jobs::Jobs;
@@ -14,7 +9,8 @@ use crate::json::writer::Writer;
 use crate::outbox::{Outbox, typed_result};
 use crate::protocol::capabilities::PeerCapabilities;
 use crate::server::inputs;
-use crate::tasks::durable::RecordedOutcome;
+use crate::tasks::durable::{RecordedOutcome, Work};
+use crate::tasks::questions;
 use crate::tasks::status::Status;
 use crate::tasks::task::{Task, Tasks};
 
@@ -81,25 +77,20 @@ fn status(task: &Task) -> Status {
     }
 }
 
-/// A question in the record of a task.
-#[derive(Deserialize)]
-struct RecordedQuestion<'a> {
-    #[serde(borrow)]
-    method: Cow<'a, str>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
+/// How far the work of a task is that was cancelled or has failed, as the extension sees it.
+pub(super) fn work(task: &Task) -> Option<Work> {
+    task.work().filter(|_| status(task) != Status::Completed)
 }
 
 /// Writes an object of the questions in a record that the client can answer.
 fn write_recorded(json: &mut Writer<'_>, asks: Option<&str>, peer: &PeerCapabilities) {
-    let asks: BTreeMap<Cow<'_, str>, RecordedQuestion<'_>> =
-        asks.and_then(|asks| serde_json::from_str(asks).ok()).unwrap_or_default();
+    let asks = questions::read(asks);
     json.raw("{");
     let answerable = asks.iter().filter(|(_, question)| peer.answers(&question.method));
     for (position, (key, question)) in answerable.enumerate() {
         json.raw(if position == 0 { "" } else { "," }).string(key).raw(":{");
         json.member("method", &question.method);
-        if let Some(params) = question.params {
+        if let Some(params) = &question.params {
             json.raw(",\"params\":").raw(params.get());
         }
         json.raw("}");

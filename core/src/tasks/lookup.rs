@@ -3,7 +3,6 @@
 //! An answer about a task is made of a look at the table that began after its request arrived, also
 //! where the task runs here (FLT-02). Without such a table requests are answered in the same call.
 
-use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
@@ -11,16 +10,21 @@ use crate::collections::timer_queue::Timer;
 use crate::identity::Identity;
 use crate::ids::{ConnId, TaskId};
 use crate::json::raw::Raw;
-use crate::outbox::requests::{LookupRequest, Reply, RequestWork, Settled, TaskMethod};
+use crate::outbox::requests::{LookupRequest, Reply, TaskMethod};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code, limit_error};
 use crate::rpc::params::{self, Members, Params};
+use crate::server::idempotency;
 use crate::server::inputs;
 use crate::tasks::creation::not_created;
 use crate::tasks::durable::{Seq, StoreWrite, TaskRecord, Unstored};
+use crate::tasks::lookups::Resumed;
 use crate::tasks::machine::TaskMachine;
 use crate::tasks::persistence::untold;
-use crate::tasks::shared::{Found, LookupId, SharedEvent, SharedLimit, Verdict, Wanted};
+use crate::tasks::questions;
+use crate::tasks::shared::{
+    Found, KeyVerdict, LookupId, SharedEvent, SharedLimit, Verdict, Wanted,
+};
 use crate::tasks::status::{Change, Status};
 use crate::tasks::task::{Task, TaskPage};
 use crate::time::Instant;
@@ -69,9 +73,9 @@ impl TaskMachine<'_> {
         (*viewer != Identity::Anonymous).then_some(Wanted::Page { after, size })
     }
 
-    /// News of the table. Returns a subscription whose records are here now: it begins, and
-    /// [`TaskMachine::end_answer`] follows.
-    pub(crate) fn on_shared(&mut self, event: SharedEvent) -> Option<(Reply, Box<str>)> {
+    /// News of the table. Returns a request that may be carried out now, and [`TaskMachine::end_answer`]
+    /// follows.
+    pub(crate) fn on_shared(&mut self, event: SharedEvent) -> Option<Resumed> {
         match event {
             SharedEvent::Joined { cursor_key } => {
                 self.tasks.seal_cursors_with(cursor_key);
@@ -79,6 +83,9 @@ impl TaskMachine<'_> {
             }
             SharedEvent::Renewed { until } => self.renew(until),
             SharedEvent::Fenced => self.lose_tasks(),
+            SharedEvent::Verdict { seq, verdict: Verdict::Key(key) } => {
+                return self.on_key(seq, key);
+            }
             SharedEvent::Verdict { seq, verdict } => self.on_verdict(seq, verdict),
             SharedEvent::Found { lookup, found } => return self.on_found(lookup, found),
             SharedEvent::Input { number, task, responses } => {
@@ -95,17 +102,10 @@ impl TaskMachine<'_> {
         None
     }
 
-    fn on_found(&mut self, lookup: LookupId, found: Found) -> Option<(Reply, Box<str>)> {
-        let Some((conn, request)) = self.lookups.take(lookup) else {
-            self.outbox.counters_mut().late_reports += 1;
-            return None;
-        };
-        let connection = self.outbox.connection_mut(conn)?;
-        let Some(RequestWork::Lookup(asked)) = connection.requests.work(&request) else {
-            return None;
-        };
-        let LookupRequest { method, params, .. } = LookupRequest::clone(asked);
-        let reply = connection.requests.settle(&request, Settled::Lookup(lookup))?;
+    fn on_found(&mut self, lookup: LookupId, found: Found) -> Option<Resumed> {
+        let (reply, asked) = self.lookups.take_request(self.outbox, lookup)?;
+        let LookupRequest { method, params, .. } = asked;
+        let conn = reply.conn;
         match found {
             // FLT-05: nothing is told from memory.
             Found::Unreachable => self.outbox.fail(reply, &untold(Unstored::Broken)),
@@ -124,13 +124,16 @@ impl TaskMachine<'_> {
                 self.lookups.is_answering = true;
                 match method {
                     TaskMethod::Listen => {
-                        return Some((reply, params.as_ref().map_or("{}", Params::get).into()));
+                        let params = params.as_ref().map_or("{}", Params::get).into();
+                        return Some(Resumed { reply, method, params });
                     }
                     TaskMethod::Get
                     | TaskMethod::Result
                     | TaskMethod::List
                     | TaskMethod::Cancel
                     | TaskMethod::Detailed(_)
+                    | TaskMethod::Call
+                    | TaskMethod::Handle
                     | TaskMethod::Update => self.answer_about_tasks(reply, method, params.as_ref()),
                 }
             }
@@ -142,10 +145,63 @@ impl TaskMachine<'_> {
     /// A request was answered with the records that it needs, which may go.
     pub(crate) fn end_answer(&mut self, conn: ConnId) {
         self.lookups.is_answering = false;
+        // Its call was refused before its key was looked at.
+        let granted = self.lookups.take_granted();
+        self.keyed.give_back(granted);
         for id in core::mem::take(&mut self.lookups.held) {
             self.part(id);
         }
         self.outbox.close_if_finished(conn);
+    }
+
+    /// The table has judged the idempotency key of a call that waits for it.
+    fn on_key(&mut self, seq: Seq, verdict: KeyVerdict) -> Option<Resumed> {
+        let (lookup, claimed) = self.lookups.take_claim(seq)?;
+        let Some((reply, asked)) = self.lookups.take_request(self.outbox, lookup) else {
+            // Nothing was done.
+            let granted = matches!(verdict, KeyVerdict::Granted);
+            self.keyed.give_back(granted.then_some(claimed));
+            return None;
+        };
+        let conn = reply.conn;
+        if let KeyVerdict::Granted = verdict {
+            self.lookups.grant(claimed);
+            let params = asked.params.unwrap_or_else(|| "{}".into());
+            return Some(Resumed { reply, method: asked.method, params });
+        }
+        self.answer_repeated(reply, &claimed.key, verdict);
+        self.outbox.close_if_finished(conn);
+        None
+    }
+
+    /// Answers a call whose key the table knows.
+    fn answer_repeated(&mut self, reply: Reply, key: &str, verdict: KeyVerdict) {
+        let error = match verdict {
+            KeyVerdict::Granted => return self.outbox.forget(reply),
+            KeyVerdict::Another => idempotency::another(),
+            KeyVerdict::UnderWay => idempotency::under_way(key),
+            KeyVerdict::Lost => {
+                let message = "the call with this idempotency key was under way at a node that was lost: it \
+                               may have had an effect; take a new key to call again";
+                ErrorObject::new(code::INTERRUPTED, message)
+            }
+            KeyVerdict::Over(outcome) => {
+                return self.upstreams.answer_with(self.outbox, reply, outcome);
+            }
+            KeyVerdict::Full { bytes } => {
+                return idempotency::refuse_key(self.outbox, reply, bytes);
+            }
+            KeyVerdict::Task(task) => {
+                let text = alloc::format!("{{\"taskId\":\"{task}\"}}");
+                let mut members = Members::default();
+                members.read(&text, 0, self.settings.limits.depth_max);
+                let params = Params::seen(Raw::checked(&text), &members);
+                let wanted = Wanted::Task { task, whole: true };
+                let (method, params) = (TaskMethod::Handle, Some(&params));
+                return self.lookups.ask(self.outbox, reply, method, params, wanted);
+            }
+        };
+        self.outbox.fail(reply, &error);
     }
 
     /// Takes answers that a peer of another engine gave.
@@ -181,6 +237,7 @@ impl TaskMachine<'_> {
             self.tasks.meet_own(&record);
             if self.tasks.visit_again(record) {
                 self.news().announce(None, id);
+                questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, id);
             }
         } else if task.status().is_terminal() && task.is_settled() {
             // Its end may have been seen first by a look that had no need of its outcome.
@@ -200,7 +257,14 @@ impl TaskMachine<'_> {
                 StopReason::Lapsed
             }
         };
+        let is_own = self.tasks.get(id).is_some_and(|task| !task.is_visiting());
         let Some(job) = self.tasks.adopt(record) else { return };
+        if is_own && job.is_none() {
+            // Its own end came too late, and nothing of its work is left.
+            let receipt = "{}".into();
+            self.tell_table(StoreWrite::Receipt { task: id, receipt });
+        }
+        questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, id);
         self.publish_end(id);
         if self.tasks.get(id).is_some_and(|task| !task.aside.waiters.is_empty()) {
             // The look had no need of the outcome; these requests have.
@@ -222,6 +286,8 @@ impl TaskMachine<'_> {
             // It was deleted by another hand: its end is told all the same.
             Verdict::Gone => {}
             Verdict::Full(limit) => self.refuse_creation(id, limit),
+            // That of a claim is about no task.
+            Verdict::Key(_) => {}
         }
     }
 

@@ -6,13 +6,23 @@ use alloc::vec::Vec;
 
 use crate::action::Action;
 use crate::collections::timer_queue::Armed;
+use crate::identity::Identity;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{LookupRequest, Reply, RequestWork, TaskMethod};
+use crate::outbox::requests::{LookupRequest, Reply, Settled, TaskMethod, Work};
 use crate::rpc::params::Params;
-use crate::tasks::durable::{Seq, StoreWrite};
+use crate::server::keyed_calls::KeyedCalls;
+use crate::tasks::durable::{ClaimedKey, Seq, StoreWrite};
 use crate::tasks::shared::{Lookup, LookupId, Wanted};
-use crate::tasks::task::TaskPage;
+use crate::tasks::task::{TaskPage, Tasks};
+
+/// A request that has waited for the table: a subscription whose records are here, or a call whose key was
+/// granted.
+pub(crate) struct Resumed {
+    pub(crate) reply: Reply,
+    pub(crate) method: TaskMethod,
+    pub(crate) params: Box<str>,
+}
 
 /// Questions to the table, and the tasks that are here because requests wait for them.
 #[derive(Debug, Default)]
@@ -31,6 +41,10 @@ pub(crate) struct TaskLookups {
     /// Writes on their way that are no records, and those that the table did not take.
     telling: BTreeMap<Seq, StoreWrite>,
     untold: Vec<StoreWrite>,
+    /// Requests that wait for an idempotency key, by the write that claims it.
+    claims: BTreeMap<Seq, (LookupId, ClaimedKey)>,
+    /// Key of the request that is being carried out.
+    granted: Option<ClaimedKey>,
     /// A request is being answered with the records that it needs.
     pub(super) is_answering: bool,
     /// End of the membership.
@@ -39,7 +53,7 @@ pub(crate) struct TaskLookups {
 
 impl TaskLookups {
     /// Asks the table for the records that a request needs, which waits for them.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         outbox: &mut Outbox,
         reply: Reply,
@@ -80,9 +94,81 @@ impl TaskLookups {
         self.open.remove(&lookup)
     }
 
-    /// This write, which is no record, is on its way.
-    pub(super) fn note_telling(&mut self, seq: Seq, write: StoreWrite) {
-        self.telling.insert(seq, write);
+    /// Takes out the request that waits for a question; `None` where it was cancelled, or its connection is
+    /// gone.
+    pub(crate) fn take_request(
+        &mut self,
+        outbox: &mut Outbox,
+        lookup: LookupId,
+    ) -> Option<(Reply, Asked)> {
+        let (conn, request) = self.take(lookup)?;
+        let connection = outbox.connection_mut(conn)?;
+        let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return None };
+        let asked = Asked::clone(asked);
+        Some((connection.requests.settle(&request, Settled::Lookup(lookup))?, asked))
+    }
+
+    /// Lets a call wait for the key that it gives, which is claimed.
+    pub(crate) fn claim(
+        &mut self,
+        outbox: &mut Outbox,
+        tasks: &mut Tasks,
+        reply: Reply,
+        params: &str,
+        (owner, key, wish): (Identity, Box<str>, Box<str>),
+    ) {
+        if let Some(error) = tasks.no_creation() {
+            return outbox.fail(reply, &error);
+        }
+        if outbox.is_full(reply.conn) {
+            return outbox.refuse_inflight(reply);
+        }
+        let Some(connection) = outbox.connection_mut(reply.conn) else { return };
+        let lookup = self.number((reply.conn, reply.id.clone()));
+        let asked = Asked { lookup, method: TaskMethod::Call, params: Some(params.into()) };
+        connection.requests.open(reply, Work::Lookup(Box::new(asked)));
+        let claim = tasks.writes_mut().number(None);
+        let key = ClaimedKey { owner, key, claim };
+        self.claims.insert(claim, (lookup, key.clone()));
+        let write = Box::new(StoreWrite::Claim { key, wish });
+        outbox.push(Action::Store { seq: claim, write });
+    }
+
+    /// Takes out the request that waits for this claim, and its key.
+    pub(crate) fn take_claim(&mut self, seq: Seq) -> Option<(LookupId, ClaimedKey)> {
+        self.claims.remove(&seq)
+    }
+
+    /// The request that is carried out next has this key.
+    pub(crate) fn grant(&mut self, claimed: ClaimedKey) {
+        self.granted = Some(claimed);
+    }
+
+    /// Takes out the key of the request that is being carried out.
+    pub(crate) const fn take_granted(&mut self) -> Option<ClaimedKey> {
+        self.granted.take()
+    }
+
+    /// Tells the table something that is no record; again after an outage of it.
+    pub(crate) fn tell(&mut self, outbox: &mut Outbox, tasks: &mut Tasks, write: StoreWrite) {
+        let seq = tasks.writes_mut().number(None);
+        self.telling.insert(seq, write.clone());
+        outbox.push(Action::Store { seq, write: Box::new(write) });
+    }
+
+    /// Tells the table of the keys whose calls have come further, and of the news of tasks.
+    pub(crate) fn tell_news(
+        &mut self,
+        outbox: &mut Outbox,
+        tasks: &mut Tasks,
+        keyed: &mut KeyedCalls,
+    ) {
+        for (key, change) in keyed.take_news() {
+            self.tell(outbox, tasks, StoreWrite::Keyed(key, change));
+        }
+        for write in tasks.take_news() {
+            self.tell(outbox, tasks, write);
+        }
     }
 
     /// The table has taken writes up to this one, or failed to take this one.
@@ -110,6 +196,9 @@ impl TaskLookups {
             | StoreWrite::Change(_)
             | StoreWrite::Input { .. }
             | StoreWrite::Taken(_)
+            | StoreWrite::Receipt { .. }
+            | StoreWrite::Claim { .. }
+            | StoreWrite::Keyed(..)
             | StoreWrite::Retire => true,
         });
         untold

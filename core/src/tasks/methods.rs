@@ -69,8 +69,9 @@ impl TaskMachine<'_> {
             TaskMethod::Cancel => self.cancel_task(reply, params),
             TaskMethod::Detailed(peer) => self.get_detailed_task(reply, params, peer),
             TaskMethod::Update => self.update_task(reply, params),
-            // Handed to the subscriptions before.
-            TaskMethod::Listen => self.outbox.forget(reply),
+            TaskMethod::Handle => self.show_handle_of(reply, params),
+            // Handed to the subscriptions, or to the tools, before.
+            TaskMethod::Listen | TaskMethod::Call => self.outbox.forget(reply),
         }
     }
 
@@ -82,6 +83,14 @@ impl TaskMachine<'_> {
                 self.tasks.note_poll(self.outbox, reply.conn, id);
                 self.respond_with_task(reply, id, TaskView::State);
             }
+        }
+    }
+
+    /// The task that an idempotency key names.
+    fn show_handle_of(&mut self, reply: Reply, params: Option<&Params<'_>>) {
+        match self.named_task(reply.conn, params) {
+            Err(error) => self.outbox.fail(reply, &error),
+            Ok((id, _)) => self.respond_with_task(reply, id, TaskView::Handle),
         }
     }
 

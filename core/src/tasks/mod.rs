@@ -10,6 +10,7 @@ pub(crate) mod machine;
 pub(crate) mod methods;
 pub(crate) mod news;
 pub(crate) mod persistence;
+pub(crate) mod questions;
 mod records;
 pub(crate) mod response;
 pub mod shared;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::collections::timer_queue::TimerQueue;
 use crate::ids::TaskId;
 use crate::jobs::Jobs;
+use crate::json::meta::WORK;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
 use crate::server::inputs;
@@ -85,6 +86,7 @@ impl Tasks {
             expires: now.wall + (due - now.at),
             outcome,
             asks: Self::asks_of(jobs, task).filter(|_| written == RecordPart::Whole),
+            work: task.work().filter(|_| written == RecordPart::Whole),
         }
     }
 
@@ -100,6 +102,17 @@ impl Tasks {
     pub(crate) fn object(&self, outbox: &mut Outbox, jobs: &Jobs, id: TaskId) -> Vec<u8> {
         let mut bytes = outbox.take_scratch();
         self.write_object(outbox, jobs, id, &mut bytes);
+        bytes
+    }
+
+    /// The task object as an answer about that task, with how far its work is.
+    pub(super) fn answer(&self, outbox: &mut Outbox, jobs: &Jobs, id: TaskId) -> Vec<u8> {
+        let mut bytes = self.object(outbox, jobs, id);
+        if let Some(work) = self.get(id).and_then(Task::work) {
+            bytes.pop();
+            let json = &mut Writer::new(&mut bytes);
+            json.raw(",\"_meta\":{").member(WORK, work.as_str()).raw("}}");
+        }
         bytes
     }
 

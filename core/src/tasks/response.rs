@@ -176,7 +176,10 @@ impl TaskMachine<'_> {
                     id,
                     &peer,
                 );
-                self.upstreams.answer(self.outbox, reply, |json| {
+                let work = self.tasks.get(id).and_then(extension::work);
+                let kind = work.map_or(ResultType::Complete, ResultType::Work);
+                let us = self.upstreams.name_for(self.outbox, &reply);
+                self.outbox.answer_as(kind, reply, us, |json| {
                     json.raw("{").bytes(&detailed).raw("}");
                 });
             }
@@ -190,7 +193,7 @@ impl TaskMachine<'_> {
                 self.outbox.fail(reply, &ErrorObject::invalid_params(message));
             }
             (TaskView::State, _) | (TaskView::Cancelled, TaskRules::None | TaskRules::Core) => {
-                let object = self.tasks.object(self.outbox, self.jobs, id);
+                let object = self.tasks.answer(self.outbox, self.jobs, id);
                 self.upstreams.answer(self.outbox, reply, |json| {
                     json.bytes(&object);
                 });

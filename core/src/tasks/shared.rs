@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use crate::identity::Identity;
 use crate::ids::{TaskId, numbered};
-use crate::tasks::durable::{Seq, TaskRecord};
+use crate::tasks::durable::{Seq, TaskOutcome, TaskRecord};
 use crate::time::{Instant, Wall};
 
 numbered! {
@@ -85,6 +85,31 @@ pub enum Verdict {
     Gone,
     /// The owner of the new task has no room.
     Full(SharedLimit),
+    /// A key was [claimed](crate::tasks::durable::StoreWrite::Claim).
+    Key(KeyVerdict),
+}
+
+/// The judgement of the table on a claimed idempotency key.
+#[derive(Debug, Clone)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub enum KeyVerdict {
+    /// It is this claim's: the call is to be carried out.
+    Granted,
+    /// It means another call.
+    Another,
+    /// The call runs, on whichever engine.
+    UnderWay,
+    /// The engine that ran the call was lost.
+    Lost,
+    /// The call is this task.
+    Task(TaskId),
+    /// The call is over, and this came of it.
+    Over(TaskOutcome),
+    /// The identity has no room for one more key: too many, or their answers are too large.
+    Full {
+        /// Whether it is the size of the answers.
+        bytes: bool,
+    },
 }
 
 /// News of the table.

@@ -21,9 +21,8 @@ use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::tasks::machine::TaskMachine;
-use crate::tasks::persistence::{
-    DiskState, LastVisible, RecordPart, StoreStep, store_error, untold,
-};
+use crate::tasks::persistence::{DiskState, LastVisible, StoreStep, RecordPart, store_error, untold};
+use crate::tasks::questions;
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
 /// Status message of a task that ran when the process went down.
@@ -62,6 +61,17 @@ impl TaskMachine<'_> {
     /// Answers the requests that wait for writes up to this one, or for this one alone, which failed.
     fn answer_written(&mut self, upto: Seq, failed: Option<Unstored>) {
         self.lookups.note_told(upto, failed.is_some());
+        if let Some((why, (lookup, claimed))) =
+            failed.and_then(|why| Some((why, self.lookups.take_claim(upto)?)))
+        {
+            // Whether it was claimed is unknown.
+            self.keyed.give_back(Some(claimed));
+            if let Some((reply, _)) = self.lookups.take_request(self.outbox, lookup) {
+                let conn = reply.conn;
+                self.outbox.fail(reply, &untold(why));
+                self.outbox.close_if_finished(conn);
+            }
+        }
         for lookup in self.lookups.written(upto, failed.is_some()) {
             let Some((conn, request)) = self.lookups.take(lookup) else { continue };
             let Some(connection) = self.outbox.connection_mut(conn) else { continue };
@@ -228,7 +238,7 @@ impl TaskMachine<'_> {
             return;
         }
         let awaited = !task.aside.waiters.is_empty() || !task.aside.listeners.is_empty();
-        if awaited || self.keyed.of_task(id).is_some() {
+        if awaited {
             let watched = self.lookups.awaited.entry(id).or_insert(false);
             if !ended && !core::mem::replace(watched, true) {
                 self.tell_table(StoreWrite::Watch(id));
@@ -238,6 +248,8 @@ impl TaskMachine<'_> {
         if let Some((mut task, _)) = self.tasks.remove(id) {
             self.timers.disarm(&mut task.timer, Timer::Task(id));
         }
+        self.keyed.part_with_task(id);
+        questions::offer(self.outbox, (self.outgoing, self.timers), self.tasks, id);
         if self.lookups.awaited.remove(&id) == Some(true) {
             self.tell_table(StoreWrite::Unwatch(id));
         }
@@ -252,9 +264,7 @@ impl TaskMachine<'_> {
 
     /// Tells the table something that is no record; again after an outage of it.
     pub(super) fn tell_table(&mut self, write: StoreWrite) {
-        let seq = self.tasks.writes_mut().number(None);
-        self.lookups.note_telling(seq, write.clone());
-        self.outbox.store(seq, write);
+        self.lookups.tell(self.outbox, self.tasks, write);
     }
 
     /// Has the table watch the tasks again that requests here wait for, and know that this engine

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::time::Duration;
 
 use uuid::Uuid;
@@ -20,9 +21,11 @@ use crate::collections::lazy_box::LazyBox;
 use crate::collections::slab::{Slab, SlabPlace};
 use crate::collections::slot_map::Records;
 use crate::identity::Identity;
-use crate::ids::{ConnId, JobId, TaskId};
+use crate::ids::{CallId, ConnId, JobId, TaskId};
 use crate::limits::Limits;
-use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq, TaskOutcome, TaskRecord};
+use crate::tasks::durable::{
+    LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord,
+};
 use crate::tasks::persistence::{DiskInput, LastVisible, PendingWrites, RecordPart};
 pub use crate::tasks::status::{Change, Status};
 use crate::time::{Instant, Now, Wall};
@@ -46,6 +49,11 @@ pub(crate) struct Tasks {
     cursor_key: [u8; 16],
     /// Whether they are kept in a table that several engines share.
     shared: bool,
+    /// Questions of tasks that other engines run, put to connections here that wait for the task: by task and
+    /// key. One that was refused stays, as long as its connection waits.
+    pub(super) offered: BTreeMap<(TaskId, Box<str>), (ConnId, CallId)>,
+    /// Writes that are no records, to be told to the table.
+    pub(super) news: Vec<StoreWrite>,
 }
 
 /// Tasks of one identity.
@@ -96,7 +104,7 @@ pub(super) enum NotStored {
 /// A page of `tasks/list`.
 #[derive(Debug)]
 pub(crate) struct TaskPage {
-    pub(crate) tasks: alloc::vec::Vec<TaskId>,
+    pub(crate) tasks: Vec<TaskId>,
     pub(crate) next: Option<String>,
 }
 
@@ -112,6 +120,8 @@ impl Tasks {
             writes: PendingWrites::new(durable),
             cursor_key: cursor_key.into_bytes(),
             shared: durable && shared,
+            offered: BTreeMap::new(),
+            news: Vec::new(),
         }
     }
 
@@ -500,7 +510,7 @@ impl Tasks {
             None => 0,
             Some(cursor) => self.read_cursor(viewer, cursor)?,
         };
-        let mut page = TaskPage { tasks: alloc::vec::Vec::new(), next: None };
+        let mut page = TaskPage { tasks: Vec::new(), next: None };
         let Some(owner) = self.owner_named(viewer) else { return Some(page) };
         let mut last = after;
         // Tasks that are being created come last, so that none is passed over.
@@ -579,7 +589,7 @@ mod tests {
         let mut tasks = table();
         let empty = tasks.page(&owner, None, 2).unwrap();
         assert!(empty.tasks.is_empty() && empty.next.is_none());
-        let ids: alloc::vec::Vec<_> = (0..5).map(|n| add(&mut tasks, n, &owner)).collect();
+        let ids: Vec<_> = (0..5).map(|n| add(&mut tasks, n, &owner)).collect();
         add(&mut tasks, 100, &Identity::User(2));
         let first = tasks.page(&owner, None, 2).unwrap();
         assert_eq!(first.tasks, ids[..2]);

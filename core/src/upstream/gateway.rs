@@ -68,6 +68,7 @@ impl Gateway<'_> {
             CallFor::Question => self.on_client_answered(conn, number, Answer::of(outcome)),
             CallFor::Caller(_)
             | CallFor::NoReceiver
+            | CallFor::Elsewhere(_)
             | CallFor::Poll(_)
             | CallFor::Fetch(_)
             | CallFor::Cancel => {}

@@ -61,6 +61,8 @@ pub struct End {
     pub message: Option<String>,
     /// The answer of `tasks/result`.
     pub outcome: Outcome,
+    /// The end of its processes, as JSON, where that has come.
+    pub receipt: Option<String>,
 }
 
 /// A status that stays (TSK-26).
@@ -164,7 +166,7 @@ pub enum FleetWrite {
         /// The end.
         end: End,
     },
-    /// The end of a task's processes.
+    /// The end of the processes of a task that has ended.
     Receipt {
         /// The task.
         task: TaskId,
@@ -193,6 +195,75 @@ pub enum FleetWrite {
     Taken(Vec<i64>),
     /// This node takes no further work, which others are shown.
     Drain,
+    /// Claims the idempotency key of a call, unless a call of any node has it.
+    Claim {
+        /// The key.
+        key: CallKey,
+        /// Digest of the call: the same key must not mean another one.
+        wish: [u8; 32],
+        /// The room for keys.
+        quota: KeyQuota,
+    },
+    /// The call of a key that this node claimed has come so far.
+    Keyed {
+        /// The key.
+        key: CallKey,
+        /// The change.
+        change: KeyChange,
+    },
+}
+
+/// An idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallKey {
+    /// The identity that gave it, as the fleet writes identities.
+    pub identity: String,
+    /// The key.
+    pub key: String,
+    /// Number of the claim at this node, never used twice there.
+    pub claim: i64,
+}
+
+/// The most keys that one identity may have in the whole fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyQuota {
+    /// Keys.
+    pub keys: u32,
+    /// Bytes of answers; the one that passes it is taken.
+    pub bytes: u64,
+}
+
+/// A change of a call with a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyChange {
+    /// It is this task, with which its key goes.
+    Task(TaskId),
+    /// It is over, and this is its answer for so long.
+    Over(Outcome, Duration),
+    /// Its key is free again.
+    Free,
+}
+
+/// A call that a key was found to name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyFound {
+    /// The one of the claim: it is to be carried out.
+    Claimed,
+    /// One with another digest.
+    Another,
+    /// One that runs.
+    UnderWay,
+    /// One whose node was lost.
+    Lost,
+    /// This task.
+    Task(TaskId),
+    /// One that is over, with its answer.
+    Over(Outcome),
+    /// None: the identity has no room for one more.
+    Full {
+        /// Whether it is the size of the answers.
+        bytes: bool,
+    },
 }
 
 impl FleetWrite {
@@ -209,7 +280,7 @@ impl FleetWrite {
             | Self::Delete(task)
             | Self::Watch(task)
             | Self::Unwatch(task) => Some(*task),
-            Self::Taken(_) | Self::Drain => None,
+            Self::Taken(_) | Self::Drain | Self::Claim { .. } | Self::Keyed { .. } => None,
         }
     }
 }
@@ -234,6 +305,8 @@ pub enum Verdict {
     Full(Limit),
     /// It was carried out, and changed no task.
     Done,
+    /// A key was claimed.
+    Key(KeyFound),
 }
 
 /// A batch that was carried out.
@@ -279,6 +352,8 @@ pub struct TaskRow {
     pub outcome_bytes: Option<u64>,
     /// The end of its processes, as JSON.
     pub receipt: Option<String>,
+    /// Whether its node is a member.
+    pub is_attended: bool,
 }
 
 /// One question.
@@ -337,6 +412,17 @@ pub struct NodeRow {
     pub drains: bool,
     /// Version of its program.
     pub version: String,
+}
+
+/// A task, and the node that runs it, or ran it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedTask {
+    /// The task.
+    pub row: TaskRow,
+    /// Name of its node.
+    pub node: String,
+    /// Time since it was created, in milliseconds.
+    pub age_ms: u64,
 }
 
 /// The database, as far as the promises of a fleet rest on it.

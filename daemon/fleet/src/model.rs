@@ -9,8 +9,9 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 
 use crate::contract::{
-    Committed, End, Epoch, Failure, FleetWrite, Found, Limit, Message, NewTask, NodeInfo, Outcome,
-    Quota, Reaped, Resolved, SharedTable, TaskRow, Verdict, Version, Wanted,
+    CallKey, Committed, End, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound, KeyQuota,
+    Limit, Message, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
+    Verdict, Version, Wanted,
 };
 
 /// Beyond its lease a node is let live for so long, in milliseconds.
@@ -30,6 +31,26 @@ struct State {
     tasks: BTreeMap<TaskId, Task>,
     watches: BTreeSet<(TaskId, Epoch)>,
     inbox: BTreeMap<(Epoch, i64), Message>,
+    keyed: BTreeMap<(String, String), Keyed>,
+    /// Nodes that left in good order.
+    left: BTreeSet<Epoch>,
+}
+
+/// A call with an idempotency key.
+#[derive(Debug, Clone)]
+struct Keyed {
+    wish: [u8; 32],
+    node: Epoch,
+    claim: i64,
+    task: Option<TaskId>,
+    /// Its answer, and when that is forgotten.
+    over: Option<(Outcome, u64)>,
+}
+
+impl Keyed {
+    fn bytes(&self) -> usize {
+        self.over.as_ref().map_or(0, |(outcome, _)| outcome.json().len())
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -150,14 +171,7 @@ impl State {
                     None => Verdict::Gone,
                 }
             }
-            FleetWrite::Receipt { task, receipt } => match self.tasks.get_mut(task) {
-                Some(found) => {
-                    found.row.receipt = Some(receipt.clone());
-                    found.row.version.0 += 1;
-                    stored(&found.row)
-                }
-                None => Verdict::Gone,
-            },
+            FleetWrite::Receipt { task, receipt } => self.note_receipt(*task, receipt),
             FleetWrite::Delete(task) => self.delete(epoch, *task),
             FleetWrite::Watch(task) => {
                 self.watches.insert((*task, epoch));
@@ -185,7 +199,75 @@ impl State {
                 Verdict::Done
             }
             FleetWrite::Drain => Verdict::Done,
+            FleetWrite::Claim { key, wish, quota } => {
+                self.claim(epoch, key, *wish, *quota);
+                Verdict::Key(self.key_found(epoch, key, *wish, *quota))
+            }
+            FleetWrite::Keyed { key, change } => {
+                self.change_key(epoch, key, change);
+                Verdict::Done
+            }
         })
+    }
+
+    fn note_receipt(&mut self, task: TaskId, receipt: &str) -> Verdict {
+        let ended = |found: &&mut Task| found.row.status.is_terminal();
+        let Some(found) = self.tasks.get_mut(&task).filter(ended) else { return Verdict::Gone };
+        found.row.receipt = Some(receipt.to_owned());
+        found.row.version.0 += 1;
+        stored(&found.row)
+    }
+
+    fn claim(&mut self, node: Epoch, key: &CallKey, wish: [u8; 32], quota: KeyQuota) {
+        let own =
+            self.keyed.iter().filter(|((of, name), _)| *of == key.identity && *name != key.key);
+        let bytes: usize = own.clone().map(|(_, call)| call.bytes()).sum();
+        if own.count() >= quota.keys as usize || bytes as u64 >= quota.bytes {
+            return;
+        }
+        let name = (key.identity.clone(), key.key.clone());
+        let left = |call: &Keyed| self.left.contains(&call.node) && call.over.is_none();
+        let free = self.keyed.get(&name).is_none_or(|call| {
+            let task = call.task.is_some_and(|task| self.tasks.contains_key(&task));
+            call.over.as_ref().is_some_and(|(_, expires)| *expires < self.now)
+                || left(call) && !task
+        });
+        if free {
+            let call = Keyed { wish, node, claim: key.claim, task: None, over: None };
+            self.keyed.insert(name, call);
+        }
+    }
+
+    fn key_found(&self, node: Epoch, key: &CallKey, wish: [u8; 32], quota: KeyQuota) -> KeyFound {
+        let Some(call) = self.keyed.get(&(key.identity.clone(), key.key.clone())) else {
+            let own = self.keyed.keys().filter(|(of, _)| *of == key.identity);
+            return KeyFound::Full { bytes: own.count() < quota.keys as usize };
+        };
+        let task = call.task.filter(|task| self.tasks.contains_key(task));
+        match (&call.over, task) {
+            _ if call.node == node && call.claim == key.claim => KeyFound::Claimed,
+            _ if call.wish != wish => KeyFound::Another,
+            (Some((outcome, _)), _) => KeyFound::Over(outcome.clone()),
+            (None, Some(task)) => KeyFound::Task(task),
+            (None, None) if self.nodes.get(&call.node).is_some_and(|node| node.is_live) => {
+                KeyFound::UnderWay
+            }
+            (None, None) => KeyFound::Lost,
+        }
+    }
+
+    fn change_key(&mut self, node: Epoch, key: &CallKey, change: &KeyChange) {
+        let name = (key.identity.clone(), key.key.clone());
+        let own = |call: &&mut Keyed| call.node == node && call.claim == key.claim;
+        let Some(call) = self.keyed.get_mut(&name).filter(own) else { return };
+        match change {
+            KeyChange::Task(task) => call.task = Some(*task),
+            KeyChange::Over(outcome, ttl) => {
+                let ttl = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+                call.over = Some((outcome.clone(), self.now.saturating_add(ttl)));
+            }
+            KeyChange::Free => drop(self.keyed.remove(&name)),
+        }
     }
 
     fn delete(&mut self, epoch: Epoch, task: TaskId) -> Verdict {
@@ -193,6 +275,7 @@ impl State {
         if !self.tasks.get(&task).is_some_and(is_own) {
             return Verdict::Gone;
         }
+        self.keyed.retain(|_, call| call.task != Some(task));
         if let Some(Task { row, .. }) = self.tasks.remove(&task)
             && let Some(owner) = self.owners.get_mut(&row.identity)
         {
@@ -236,6 +319,7 @@ impl State {
             asks: None,
             outcome_bytes: None,
             receipt: None,
+            is_attended: true,
         };
         let verdict = stored(&row);
         self.tasks.insert(task.id, Task { row, outcome: None });
@@ -270,6 +354,7 @@ impl State {
         found.row.status = end.status.into();
         found.row.message.clone_from(&end.message);
         found.row.asks = None;
+        found.row.receipt.clone_from(&end.receipt);
         found.row.outcome_bytes = Some(bytes);
         found.outcome = Some(end.outcome.clone());
         let verdict = changed(found, now);
@@ -288,6 +373,12 @@ impl State {
         runs.into_iter().chain(watch.map(|(_, node)| *node)).collect()
     }
 
+    /// A row as it is read.
+    fn row(&self, task: &Task) -> TaskRow {
+        let is_attended = self.nodes.get(&task.row.node).is_some_and(|node| node.is_live);
+        TaskRow { is_attended, ..task.row.clone() }
+    }
+
     fn visible(&self, task: TaskId, viewer: &str) -> Option<&Task> {
         self.tasks.get(&task).filter(|found| found.row.identity == viewer)
     }
@@ -295,7 +386,7 @@ impl State {
     fn find(&self, wanted: &Wanted) -> Found {
         match wanted {
             Wanted::Task { task, viewer } => {
-                Found::Task(self.visible(*task, viewer).map(|found| Box::new(found.row.clone())))
+                Found::Task(self.visible(*task, viewer).map(|found| Box::new(self.row(found))))
             }
             Wanted::Outcome { task, viewer } => {
                 Found::Outcome(self.visible(*task, viewer).and_then(|found| found.outcome.clone()))
@@ -304,7 +395,7 @@ impl State {
                 let of_viewer =
                     |task: &&Task| task.row.identity == *viewer && task.row.position > *after;
                 let mut rows: Vec<_> =
-                    self.tasks.values().filter(of_viewer).map(|task| task.row.clone()).collect();
+                    self.tasks.values().filter(of_viewer).map(|task| self.row(task)).collect();
                 rows.sort_by_key(|row| row.position);
                 rows.truncate(*size as usize);
                 Found::Tasks(rows)
@@ -313,7 +404,7 @@ impl State {
                 let changed = known.iter().filter_map(|(task, version)| {
                     let found =
                         self.tasks.get(task).filter(|found| found.row.version != *version)?;
-                    Some(found.row.clone())
+                    Some(self.row(found))
                 });
                 Found::Tasks(changed.collect())
             }
@@ -405,7 +496,11 @@ impl SharedTable for ModelTable {
                 | FleetWrite::Unwatch(_)
                 | FleetWrite::Send { .. }
                 | FleetWrite::Taken(_)
+                | FleetWrite::Keyed { .. }
                 | FleetWrite::Drain => None,
+                FleetWrite::Claim { key, wish, quota } => {
+                    return Verdict::Key(state.key_found(epoch, key, *wish, *quota));
+                }
             };
             let (Some((version, status)), Some(task)) = (wanted, write.task()) else {
                 return Verdict::Done;
@@ -460,12 +555,15 @@ impl SharedTable for ModelTable {
     fn expire(&mut self, _: Instant) -> Result<bool, Failure> {
         self.fenced(|state, _| {
             let now = Wall::from_millis(state.now);
-            let State { tasks, owners, .. } = state;
-            tasks.retain(|_, task| {
+            let State { tasks, owners, keyed, .. } = state;
+            let at = state.now;
+            keyed.retain(|_, call| call.over.as_ref().is_none_or(|(_, expires)| *expires >= at));
+            tasks.retain(|id, task| {
                 let is_over = task.row.status.is_terminal() && task.row.expires < now;
                 if is_over && let Some(owner) = owners.get_mut(&task.row.identity) {
                     owner.stored -= 1;
                     owner.bytes -= task.row.outcome_bytes.unwrap_or_default();
+                    keyed.retain(|_, call| call.task != Some(*id));
                 }
                 !is_over
             });
@@ -477,6 +575,7 @@ impl SharedTable for ModelTable {
         self.fenced(|state, epoch| {
             if let Some(node) = state.nodes.get_mut(&epoch) {
                 node.is_live = false;
+                state.left.insert(epoch);
             }
             Ok(())
         })?;

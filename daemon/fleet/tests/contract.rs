@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::status::Status;
 use ceased_fleet::contract::{
-    Committed, End, Ended, Epoch, Failure, FleetWrite, Found, Limit, NewTask, NodeInfo, Outcome,
-    Quota, Reaped, Resolved, SharedTable, TaskRow, Verdict, Version, Wanted,
+    CallKey, Committed, End, Ended, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound,
+    KeyQuota, Limit, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
+    Verdict, Version, Wanted,
 };
 use ceased_fleet::{Model, ModelTable, PostgresTable};
 use server::{Server, soon};
@@ -113,7 +114,8 @@ fn new(identity: &str, ttl: Duration) -> (TaskId, FleetWrite) {
 }
 
 fn end(status: Ended, json: &str) -> End {
-    End { status, message: Some("over".to_owned()), outcome: Outcome::Result(json.to_owned()) }
+    let (message, outcome) = (Some("over".to_owned()), Outcome::Result(json.to_owned()));
+    End { status, message, outcome, receipt: None }
 }
 
 fn cancel(task: TaskId, viewer: &str) -> FleetWrite {
@@ -208,6 +210,7 @@ fn a_task_has_one_end<F: Fleet>(fleet: &F) {
     let found = a.fetch(&[wanted], soon()).unwrap();
     assert_eq!(found, [Found::Outcome(Some(Outcome::Error("{}".to_owned())))]);
     // The end of the processes is told later.
+    assert_eq!(look(&mut b, id, "ann").unwrap().receipt, None);
     let receipt = FleetWrite::Receipt { task: id, receipt: "{\"left\":0}".to_owned() };
     version(&one(&mut a, receipt));
     assert_eq!(look(&mut b, id, "ann").unwrap().receipt.as_deref(), Some("{\"left\":0}"));
@@ -422,8 +425,58 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
 
 type Part<F> = (&'static str, fn(&F));
 
+/// A key names one call at every node: while it runs, as its answer, as its task, and when its node was lost.
+fn a_key_names_one_call<F: Fleet>(fleet: &F) {
+    let (mut a, mut b) = (member(fleet, 1), member(fleet, 2));
+    let of = |name: &str, claim: i64| CallKey {
+        identity: "ann".to_owned(),
+        key: name.to_owned(),
+        claim,
+    };
+    let quota = KeyQuota { keys: 2, bytes: 1000 };
+    let claim = |name: &str, number: i64, wish: u8| FleetWrite::Claim {
+        key: of(name, number),
+        wish: [wish; 32],
+        quota,
+    };
+    let change = |name: &str, change| FleetWrite::Keyed { key: of(name, 1), change };
+    let named = |verdict| match verdict {
+        Verdict::Key(found) => found,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(named(one(&mut a, claim("k", 1, 7))), KeyFound::Claimed);
+    assert_eq!(named(one(&mut a, claim("k", 2, 7))), KeyFound::UnderWay);
+    assert_eq!(named(one(&mut b, claim("k", 1, 7))), KeyFound::UnderWay);
+    assert_eq!(named(one(&mut b, claim("k", 1, 8))), KeyFound::Another);
+    // Another node than the one that claimed it changes nothing.
+    one(&mut b, change("k", KeyChange::Free));
+    assert_eq!(named(one(&mut b, claim("k", 1, 7))), KeyFound::UnderWay);
+    one(&mut a, change("k", KeyChange::Free));
+    assert_eq!(named(one(&mut a, claim("k", 1, 7))), KeyFound::Claimed);
+    let outcome = Outcome::Result("{}".to_owned());
+    one(&mut a, change("k", KeyChange::Over(outcome.clone(), Duration::from_millis(300))));
+    assert_eq!(named(one(&mut b, claim("k", 1, 7))), KeyFound::Over(outcome));
+    // A task is named once it is there, and its key goes with it.
+    assert_eq!(named(one(&mut a, claim("t", 1, 7))), KeyFound::Claimed);
+    assert_eq!(named(one(&mut b, claim("more", 1, 7))), KeyFound::Full { bytes: false });
+    let (id, write) = new("ann", Duration::from_secs(3600));
+    one(&mut a, change("t", KeyChange::Task(id)));
+    assert_eq!(named(one(&mut b, claim("t", 1, 7))), KeyFound::UnderWay);
+    one(&mut a, write);
+    assert_eq!(named(one(&mut b, claim("t", 1, 7))), KeyFound::Task(id));
+    one(&mut a, FleetWrite::Delete(id));
+    assert_eq!(named(one(&mut b, claim("t", 1, 7))), KeyFound::Claimed);
+    fleet.pass(Duration::from_millis(600));
+    assert_eq!(named(one(&mut b, claim("k", 3, 7))), KeyFound::Claimed, "its answer is forgotten");
+    // The call of a node that left was stopped with it; of a lost one nothing is known.
+    b.leave(soon()).unwrap();
+    assert_eq!(named(one(&mut a, claim("k", 4, 7))), KeyFound::Claimed);
+    let mut again = member(fleet, 1);
+    assert_eq!(named(one(&mut again, claim("k", 1, 7))), KeyFound::Lost);
+}
+
 /// All of it, each part on a table of its own.
-fn parts<F: Fleet>() -> [Part<F>; 10] {
+fn parts<F: Fleet>() -> [Part<F>; 11] {
     [
         ("a_task_is_found_by_every_node", a_task_is_found_by_every_node),
         ("a_task_has_one_end", a_task_has_one_end),
@@ -435,6 +488,7 @@ fn parts<F: Fleet>() -> [Part<F>; 10] {
         ("lists_are_whole_and_in_order", lists_are_whole_and_in_order),
         ("a_batch_is_whole", a_batch_is_whole),
         ("messages_and_changes_arrive", messages_and_changes_arrive),
+        ("a_key_names_one_call", a_key_names_one_call),
     ]
 }
 

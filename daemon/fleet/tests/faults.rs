@@ -49,7 +49,7 @@ fn new(identity: &str) -> (TaskId, FleetWrite) {
 }
 
 fn end(status: Ended) -> End {
-    End { status, message: None, outcome: Outcome::Result("{}".to_owned()) }
+    End { status, message: None, outcome: Outcome::Result("{}".to_owned()), receipt: None }
 }
 
 fn look(table: &mut PostgresTable, task: TaskId) -> Option<TaskRow> {

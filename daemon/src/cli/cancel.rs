@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Io;
-use ceased_client::{CallId, Client, Error, METHOD_NOT_FOUND};
+use ceased_client::{CallId, Client, Error, METHOD_NOT_FOUND, Task};
 
 /// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -18,6 +18,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const GONE_WITHIN: Duration = Duration::from_secs(15);
 /// Time after which remaining jobs are reported.
 const SAY_AFTER: Duration = Duration::from_secs(2);
+
+/// Reason for not knowing the end of work.
+const NODE_LOST: &str = "the node that ran it was lost, where its keeper ends it";
 
 /// Selection of the jobs to wait for.
 #[derive(Debug, Clone, Copy)]
@@ -51,12 +54,22 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
     let start = Instant::now();
     let mut is_said = false;
     loop {
-        let left = match look(client, GONE_WITHIN.saturating_sub(start.elapsed())) {
+        let mut left = match look(client, GONE_WITHIN.saturating_sub(start.elapsed())) {
             Ok(status) => jobs(&status, whose),
             Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => return Gone::Unknown,
             Err(Error::Interrupted) => return Gone::Left,
             Err(error) => return Gone::Lost(error.to_string()),
         };
+        if let (true, Whose::Task(id)) = (left.is_empty(), whose) {
+            // It may run at another node, or have been lost with it.
+            match client.task(id).map(|task| work(&task)) {
+                Ok(Some("ending")) => left.push(format!("task {id} at another node")),
+                Ok(Some("lost")) => return Gone::Lost(NODE_LOST.to_owned()),
+                Ok(_) | Err(Error::Rpc(_)) => {}
+                Err(Error::Interrupted) => return Gone::Left,
+                Err(error) => return Gone::Lost(error.to_string()),
+            }
+        }
         if left.is_empty() {
             return Gone::Yes;
         }
@@ -74,6 +87,13 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
             Err(error) => return Gone::Lost(error.to_string()),
         }
     }
+}
+
+/// How far the work of a cancelled or failed task is, as `_meta["ceased/work"]` says.
+pub(super) fn work(task: &Task) -> Option<&'static str> {
+    let raw: Value = serde_json::from_str(task.raw.get()).ok()?;
+    let said = raw["_meta"]["ceased/work"].as_str();
+    ["ending", "ceased", "lost"].into_iter().find(|word| said == Some(*word))
 }
 
 /// Reads the server's status. A failed read is not cancelled: the program exits afterwards.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::args::{CancelArgs, GetArgs, ListArgs, ResultArgs};
-use super::cancel::{Gone, Whose, report, wait_until_gone};
+use super::cancel::{Gone, Whose, report, wait_until_gone, work};
 use super::directory::{self, Directory, Named};
 use super::display::Display;
 use super::format::{self, clean, table};
@@ -103,6 +103,7 @@ pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         ("ttl", ttl(&task)),
     ];
     fields.extend(task.message.clone().map(|message| ("message", message)));
+    fields.extend(work(&task).map(|work| ("work", work.to_owned())));
     fields.extend(task.poll_interval.map(|interval| ("poll", in_words(interval))));
     let rows: Vec<Vec<String>> =
         fields.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();

@@ -10,7 +10,7 @@ mod servers;
 use super::format::{clean, counted};
 pub(super) use layout::span;
 use layout::{Layout, known, millis};
-use model::{Durations, Host};
+use model::{Durations, Fleet, FleetMember, Host};
 pub(super) use model::{Job, Peer, Process, Receipt, Server, Status, Task, Token};
 use row::matches;
 pub(super) use row::{Key, Row, Tone};
@@ -77,6 +77,18 @@ impl Host {
         let (ran, waited) = (self.call_time.as_ref()?, self.queue_wait.as_ref()?);
         let wait = waited.p95_ms.map(|p95| format!("; 95 % waited {} at most", millis(p95)));
         Some(format!("ended: {}{}", ran.in_words(), wait.unwrap_or_default()))
+    }
+}
+
+impl Fleet {
+    /// Its members with their live tasks, this node first named.
+    fn in_words(&self) -> String {
+        let node = |node: &FleetMember| {
+            let state = if node.state == "live" { "" } else { ", draining" };
+            format!("{} ({} live{state})", clean(&node.name), node.tasks)
+        };
+        let nodes: Vec<String> = self.nodes.iter().map(node).collect();
+        format!("this is {}; nodes: {}", clean(&self.node), nodes.join(", "))
     }
 }
 
@@ -194,6 +206,8 @@ impl Status {
         lines.extend(self.host.calls_in_words().map(|text| (Tone::Plain, "calls", text)));
         lines.extend(self.servers_in_words().map(|(tone, text)| (tone, "servers", text)));
         lines.extend(self.agents_in_words().map(|text| (Tone::Plain, "agents", text)));
+        lines
+            .extend(self.host.fleet.as_ref().map(|fleet| (Tone::Plain, "fleet", fleet.in_words())));
         let store = &self.host.store;
         if !store.kept.is_empty() {
             let tone = if store.state == "open" { Tone::Plain } else { Tone::Bad };

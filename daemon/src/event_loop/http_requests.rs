@@ -353,7 +353,10 @@ impl Server {
             return Err(answer::refusal(Status::BadRequest, text));
         }
         let id = head.header(SESSION).unwrap_or_default();
-        self.http.find_session(id, caller).ok_or_else(no_session)
+        self.http.find_session(id, caller).ok_or_else(|| match self.http.other_node(id) {
+            Some((there, here)) => session_elsewhere(there, here),
+            None => no_session(),
+        })
     }
 
     /// Handles a GET: a stream for messages that belong to no request, or for the missed events of
@@ -574,6 +577,16 @@ fn no_profile() -> Response {
 
 fn no_session() -> Response {
     answer::refusal(Status::NotFound, "this session has ended: begin another with initialize")
+}
+
+/// A load balancer sent a request of a session to another node than the one that has the session.
+fn session_elsewhere(there: &str, here: &str) -> Response {
+    let text = format!(
+        "this session belongs to the node {there:?} of the fleet, and this is {here:?}: if that node is gone, \
+         begin another session with initialize, which finds your tasks; if not, the load balancer has to \
+         send requests with an Mcp-Session-Id that begins with \"{there}.\" to that node"
+    );
+    answer::refusal(Status::NotFound, &text)
 }
 
 /// HTTP-01: without a session there is nothing to get or to delete.

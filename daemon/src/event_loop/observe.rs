@@ -15,7 +15,7 @@ use ceased_core::protocol::revision::Dialect;
 use ceased_core::time::{Instant as CoreInstant, Now};
 use ceased_core::upstream::interface::Proof;
 use ceased_transports::{Link, Peer as Origin};
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::state::party::Party;
 use super::state::record_limiter::{INTERVAL, RecordKind, Unwritten};
@@ -389,8 +389,23 @@ impl Server {
     ) {
         let asked = jobs.iter().copied().map(to_process);
         let asked = asked.chain(instances.into_iter().map(to_job)).collect();
-        self.observer.surveys.insert(survey, Survey { viewer, jobs, ended });
-        let order = Order::Survey { ticket: survey.get(), jobs: asked };
+        #[cfg(feature = "fleet")]
+        let of_fleet = self.reader.is_some().then(|| viewer.clone());
+        let survey_of = Survey { viewer, jobs, ended, asked, fleet: None };
+        self.observer.surveys.insert(survey, survey_of);
+        #[cfg(feature = "fleet")]
+        if let (Some(reader), Some(viewer)) = (&self.reader, of_fleet) {
+            return reader.survey(survey.get(), viewer);
+        }
+        self.survey_processes(now, survey.get(), None);
+    }
+
+    /// Asks for the processes, with the nodes of the fleet, if there is one.
+    pub(super) fn survey_processes(&mut self, now: Now, ticket: u64, fleet: Option<Box<RawValue>>) {
+        let survey = StatusId::new(ticket);
+        let Some(waiting) = self.observer.surveys.get_mut(&survey) else { return };
+        waiting.fleet = fleet;
+        let order = Order::Survey { ticket, jobs: std::mem::take(&mut waiting.asked) };
         if self.supervisor.order(order).is_err() {
             self.answer_survey(now, survey, Vec::new(), &BTreeMap::new());
         }
@@ -404,7 +419,8 @@ impl Server {
         processes: Vec<(ceased_process::JobId, Vec<Process>)>,
         usage: &BTreeMap<JobId, Usage>,
     ) {
-        let Some(Survey { viewer, jobs, ended }) = self.observer.surveys.remove(&survey) else {
+        let Some(Survey { viewer, jobs, ended, fleet, .. }) = self.observer.surveys.remove(&survey)
+        else {
             return;
         };
         let (mut of_jobs, mut instances) = (BTreeMap::new(), BTreeMap::new());
@@ -430,7 +446,7 @@ impl Server {
         let calls = &observer.calls;
         let ended = ended.then(|| observer.ended.told(viewer, |call| calls.arguments_of(call)));
         let names = observer.names.told(viewer);
-        let listed = Listed { processes: of_jobs, jobs, instances, tokens, ended, names };
+        let listed = Listed { processes: of_jobs, jobs, instances, tokens, ended, names, fleet };
         let status = self.snapshot().host_status(containment, viewer, listed, store);
         // The structure has no map with non-string keys, so serialization succeeds.
         let Ok(host) = to_raw_value(&status) else { return };

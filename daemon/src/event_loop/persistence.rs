@@ -112,6 +112,7 @@ impl Server {
                 }
                 News::Fenced => SharedEvent::Fenced,
             }),
+            Report::Fleet(survey, fleet) => return self.survey_processes(now, survey, fleet),
             Report::Failed(error) => {
                 tracing::error!(%error, "the store failed for good");
                 self.failed = Some(error);

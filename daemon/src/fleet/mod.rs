@@ -9,6 +9,7 @@ mod options;
 mod reader;
 mod records;
 mod shared;
+mod status;
 mod store;
 
 pub(crate) use inspect::inspect;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ceased_core::limits::Limits;
-use ceased_fleet::contract::{NodeInfo, Quota};
+use ceased_fleet::contract::{KeyQuota, NodeInfo, Quota};
 use ceased_fleet::postgres::Address;
 use uuid::Uuid;
 
@@ -45,6 +45,9 @@ pub(crate) struct FleetOptions {
     pub(super) node: NodeInfo,
     pub(super) names: Names,
     pub(super) quota: Quota,
+    pub(super) keys: KeyQuota,
+    /// Time for which the answer to a call with an idempotency key is kept.
+    pub(super) answers_kept: Duration,
     /// Time from a renewal to the stop of the jobs of tasks; `None` where they go on.
     pub(super) stop_after: Option<Duration>,
     /// Whether the node joins only where the database keeps acknowledged writes.
@@ -84,6 +87,8 @@ impl FleetOptions {
                 stored: count(limits.stored_tasks_max),
                 bytes: limits.stored_bytes_max as u64,
             },
+            keys: KeyQuota { keys: count(limits.keys_max), bytes: limits.stored_bytes_max as u64 },
+            answers_kept: limits.keys_for,
             stop_after: settings.stops.then(|| stop_after(lease)),
             is_strict: settings.is_strict,
         })

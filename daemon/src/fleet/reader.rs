@@ -8,16 +8,18 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ceased_core::identity::Identity;
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::durable::TaskRecord;
 use ceased_core::tasks::shared::{Found, Lookup, SharedEvent, Wanted};
 use ceased_fleet::contract::{self, Epoch, Failure, Outcome, SharedTable as _, TaskRow, Version};
 use ceased_fleet::{PostgresHints, PostgresTable};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use serde_json::value::RawValue;
 
 use super::options::FleetOptions;
-use super::records;
 use super::shared::Shared;
+use super::{records, status};
 
 /// Time between two looks for changes: a hint may be lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -35,6 +37,8 @@ const PIPELINE: usize = 64;
 pub(super) enum Order {
     /// Answer a question.
     LookUp(Box<Lookup>),
+    /// Show the nodes and the tasks of a viewer, or of all, for a detailed status.
+    Survey(u64, Option<Identity>),
     /// Look for changes now.
     Look,
     /// Tell these nodes to look.
@@ -63,11 +67,15 @@ impl Reader {
         (Self { orders: orders.clone(), parts, shared }, orders)
     }
 
-    /// Starts its threads. `report` gets the answers and changes.
+    /// Starts its threads. `report` gets the answers and changes, `show` the surveys by their numbers.
     ///
     /// # Errors
     /// If a thread cannot be created.
-    pub(crate) fn start(&mut self, report: Box<dyn FnMut(SharedEvent) + Send>) -> io::Result<()> {
+    pub(crate) fn start(
+        &mut self,
+        report: Box<dyn FnMut(SharedEvent) + Send>,
+        show: Box<dyn FnMut(u64, Option<Box<RawValue>>) + Send>,
+    ) -> io::Result<()> {
         let Some(Parts { options, received }) = self.parts.take() else { return Ok(()) };
         listen(options.clone(), Arc::clone(&self.shared), self.orders.clone())?;
         let shared = Arc::clone(&self.shared);
@@ -75,7 +83,7 @@ impl Reader {
             ceased_process::daemon_support::block_signals();
             let table = PostgresTable::new(options.address.clone());
             let (hints, taken) = (None, BTreeSet::new());
-            Thread { table, options, shared, report, hints, taken }.run(&received);
+            Thread { table, options, shared, report, show, hints, taken }.run(&received);
         })?;
         Ok(())
     }
@@ -84,6 +92,11 @@ impl Reader {
     pub(crate) fn look_up(&self, lookup: Box<Lookup>) {
         // The thread ends with this sender.
         let _ = self.orders.send(Order::LookUp(lookup));
+    }
+
+    /// Asks for the nodes and the tasks of a viewer, or of all.
+    pub(crate) fn survey(&self, number: u64, viewer: Option<Identity>) {
+        let _ = self.orders.send(Order::Survey(number, viewer));
     }
 }
 
@@ -126,6 +139,7 @@ struct Thread {
     options: FleetOptions,
     shared: Arc<Shared>,
     report: Box<dyn FnMut(SharedEvent) + Send>,
+    show: Box<dyn FnMut(u64, Option<Box<RawValue>>) + Send>,
     /// The connection that sends hints.
     hints: Option<PostgresHints>,
     /// Numbers of messages that were handed on, and are in the table still.
@@ -138,9 +152,11 @@ impl Thread {
         while !self.shared.is_closed.load(Ordering::Relaxed) {
             let mut lookups = Vec::new();
             let mut hinted = BTreeSet::new();
+            let mut surveys = Vec::new();
             let mut looks = false;
             let mut take = |order| match order {
                 Order::LookUp(lookup) => lookups.push(*lookup),
+                Order::Survey(number, viewer) => surveys.push((number, viewer)),
                 Order::Look => looks = true,
                 Order::Hint(nodes) => hinted.extend(nodes),
             };
@@ -152,6 +168,12 @@ impl Thread {
             received.try_iter().take(PIPELINE - 1).for_each(take);
             self.hint(&hinted.into_iter().collect::<Vec<_>>());
             self.answer(lookups);
+            for (number, viewer) in surveys {
+                let deadline = Instant::now() + ANSWER_WITHIN;
+                let (table, options) = (&mut self.table, &self.options);
+                let status = status::look(table, options, viewer.as_ref(), deadline);
+                (self.show)(number, status.ok().flatten());
+            }
             if looks || next_look <= Instant::now() {
                 next_look = Instant::now() + LOOK_EVERY;
                 if let Err(error) = self.look() {

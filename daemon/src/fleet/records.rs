@@ -1,9 +1,14 @@
 //! Records of the engine as rows of the table, and back.
 
+use std::time::Duration;
+
 use ceased_core::rpc::error::code;
-use ceased_core::tasks::durable::{RecordedOutcome, TaskOutcome, TaskRecord};
+use ceased_core::tasks::durable::{
+    self, ClaimedKey, RecordedOutcome, TaskOutcome, TaskRecord, Work,
+};
+use ceased_core::tasks::shared::KeyVerdict;
 use ceased_core::tasks::status::Status;
-use ceased_fleet::contract::{End, Ended, NewTask, Outcome, TaskRow};
+use ceased_fleet::contract::{self, CallKey, End, Ended, KeyFound, NewTask, Outcome, TaskRow};
 
 use super::names::Names;
 use crate::store::record::{KeptOutcome, Kind};
@@ -15,7 +20,7 @@ const LOST: &str = "interrupted: its node was lost";
 pub(super) fn lost() -> End {
     let error = format!(r#"{{"code":{},"message":"{LOST}"}}"#, code::INTERRUPTED);
     let (status, outcome) = (Ended::Failed, Outcome::Error(error));
-    End { status, message: Some(LOST.to_owned()), outcome }
+    End { status, message: Some(LOST.to_owned()), outcome, receipt: None }
 }
 
 /// A task that was created here.
@@ -44,12 +49,57 @@ pub(super) fn end(record: &TaskRecord) -> Result<End, String> {
     let RecordedOutcome::Here(outcome) = &record.outcome else {
         return Err("an end without an outcome".to_owned());
     };
+    let outcome = written(outcome)?;
+    Ok(End {
+        status,
+        message: record.status_message.as_deref().map(str::to_owned),
+        outcome,
+        // Without a stop there is no more to say of it.
+        receipt: (record.work != Some(Work::Ending)).then(|| "{}".to_owned()),
+    })
+}
+
+/// An idempotency key.
+pub(super) fn call_key(key: &ClaimedKey, names: &Names) -> CallKey {
+    CallKey {
+        identity: names.of(&key.owner),
+        key: key.key.to_string(),
+        claim: i64::try_from(key.claim.get()).unwrap_or(i64::MAX),
+    }
+}
+
+/// A change of a call with a key, whose answer is kept for this time.
+pub(super) fn key_change(
+    change: &durable::KeyChange,
+    kept: Duration,
+) -> Result<contract::KeyChange, String> {
+    Ok(match change {
+        durable::KeyChange::Task(task) => contract::KeyChange::Task(*task),
+        durable::KeyChange::Over(outcome) => contract::KeyChange::Over(written(outcome)?, kept),
+        durable::KeyChange::Forgotten => contract::KeyChange::Free,
+    })
+}
+
+/// The judgement on a claimed key.
+pub(super) fn key_verdict(found: KeyFound) -> KeyVerdict {
+    match found {
+        KeyFound::Claimed => KeyVerdict::Granted,
+        KeyFound::Another => KeyVerdict::Another,
+        KeyFound::UnderWay => KeyVerdict::UnderWay,
+        KeyFound::Lost => KeyVerdict::Lost,
+        KeyFound::Task(task) => KeyVerdict::Task(task),
+        KeyFound::Over(read) => KeyVerdict::Over(outcome(read)),
+        KeyFound::Full { bytes } => KeyVerdict::Full { bytes },
+    }
+}
+
+/// An outcome as it is written.
+fn written(outcome: &TaskOutcome) -> Result<Outcome, String> {
     let kept = KeptOutcome::of(outcome)?;
-    let outcome = match kept.kind {
+    Ok(match kept.kind {
         Kind::Result => Outcome::Result(kept.json.into_owned()),
         Kind::Error => Outcome::Error(kept.json.into_owned()),
-    };
-    Ok(End { status, message: record.status_message.as_deref().map(str::to_owned), outcome })
+    })
 }
 
 /// A row with its outcome, if that was read; `None` for a task of an identity that is not seen here.
@@ -61,6 +111,12 @@ pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> O
             let bytes = row.outcome_bytes.unwrap_or_default();
             RecordedOutcome::Stored { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
         }
+    };
+    let work = match (row.status, &row.receipt) {
+        (Status::Working | Status::InputRequired | Status::Completed, _) => None,
+        (Status::Failed | Status::Cancelled, Some(_)) => Some(Work::Ceased),
+        (Status::Failed | Status::Cancelled, None) if row.is_attended => Some(Work::Ending),
+        (Status::Failed | Status::Cancelled, None) => Some(Work::Lost),
     };
     Some(TaskRecord {
         id: row.id,
@@ -75,6 +131,7 @@ pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> O
         expires: row.expires,
         outcome,
         asks: row.asks.map(Into::into),
+        work,
     })
 }
 

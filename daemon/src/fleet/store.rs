@@ -15,6 +15,7 @@ use ceased_fleet::contract::{
     TaskRow, Version, Wanted,
 };
 use crossbeam_channel::Sender;
+use sha2::{Digest as _, Sha256};
 
 use super::options::{FleetOptions, hard_after};
 use super::reader::{INPUT, Order, Reader};
@@ -237,6 +238,18 @@ impl FleetStore {
                 StoreWrite::Watch(task) => FleetWrite::Watch(*task),
                 StoreWrite::Unwatch(task) => FleetWrite::Unwatch(*task),
                 StoreWrite::Retire => FleetWrite::Drain,
+                StoreWrite::Receipt { task, receipt } => {
+                    FleetWrite::Receipt { task: *task, receipt: receipt.to_string() }
+                }
+                StoreWrite::Claim { key, wish } => FleetWrite::Claim {
+                    key: records::call_key(key, names),
+                    wish: Sha256::digest(wish.as_bytes()).into(),
+                    quota: self.options.keys,
+                },
+                StoreWrite::Keyed(key, change) => FleetWrite::Keyed {
+                    key: records::call_key(key, names),
+                    change: records::key_change(change, self.options.answers_kept)?,
+                },
                 // The batch itself is the question.
                 StoreWrite::Probe => continue,
             };
@@ -251,6 +264,9 @@ impl FleetStore {
 
     /// The verdict on one write as the engine takes it.
     fn judge(&mut self, write: &FleetWrite, verdict: contract::Verdict) -> Option<Verdict> {
+        if let contract::Verdict::Key(found) = verdict {
+            return Some(Verdict::Key(records::key_verdict(found)));
+        }
         let task = write.task()?;
         match (write, &verdict) {
             (FleetWrite::New { task: new, .. }, contract::Verdict::Stored { version, .. }) => {
@@ -285,6 +301,8 @@ impl FleetStore {
                 | FleetWrite::Receipt { .. }
                 | FleetWrite::Send { .. }
                 | FleetWrite::Taken(_)
+                | FleetWrite::Claim { .. }
+                | FleetWrite::Keyed { .. }
                 | FleetWrite::Drain,
                 _,
             ) => {}
@@ -298,7 +316,7 @@ impl FleetStore {
                 Limit::Stored => SharedLimit::Stored,
                 Limit::Bytes => SharedLimit::Bytes,
             })),
-            contract::Verdict::Done => None,
+            contract::Verdict::Done | contract::Verdict::Key(_) => None,
         }
     }
 

@@ -249,6 +249,12 @@ impl Endpoint {
         (is_own && session.shown_id() == id).then_some(key)
     }
 
+    /// The node whose session this id is of, and this node, if they are different ones.
+    pub(crate) fn other_node<'a>(&'a self, id: &'a str) -> Option<(&'a str, &'a str)> {
+        let (there, _) = id.rsplit_once('.').filter(|_| SessionId::read(id).is_some())?;
+        Some((there, self.node.as_deref()?)).filter(|(there, here)| there != here)
+    }
+
     /// The rules of the listener that an engine connection of HTTP came by.
     pub(crate) fn rules_of(&self, engine: ConnId) -> Option<Arc<HttpRules>> {
         if let Some(session) = self.sessions.get(engine) {

@@ -239,6 +239,9 @@ pub(crate) struct HostStatus<'a> {
     /// Names of users, by identity.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<String, String>,
+    /// The nodes of the fleet, and the tasks there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fleet: Option<Box<RawValue>>,
 }
 
 /// Running jobs and instances, by number.
@@ -256,6 +259,8 @@ pub(crate) struct Listed {
     pub(crate) ended: Option<Vec<Box<RawValue>>>,
     /// Names of users, by identity.
     pub(crate) names: BTreeMap<String, String>,
+    /// The nodes of the fleet, and the tasks there.
+    pub(crate) fleet: Option<Box<RawValue>>,
 }
 
 /// The token of a server by URL that is used for an identity.
@@ -372,6 +377,7 @@ impl<'a> Snapshot<'a> {
             tokens: listed.tokens,
             ended: listed.ended,
             names: listed.names,
+            fleet: listed.fleet,
         }
     }
 }

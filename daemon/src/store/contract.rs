@@ -88,6 +88,9 @@ impl Due {
             | StoreWrite::Change(_)
             | StoreWrite::Input { .. }
             | StoreWrite::Taken(_)
+            | StoreWrite::Receipt { .. }
+            | StoreWrite::Claim { .. }
+            | StoreWrite::Keyed(..)
             | StoreWrite::Retire => Self::Owed,
         }
     }

@@ -66,6 +66,9 @@ impl Store for Memory {
                 | StoreWrite::Change(_)
                 | StoreWrite::Input { .. }
                 | StoreWrite::Taken(_)
+                | StoreWrite::Receipt { .. }
+                | StoreWrite::Claim { .. }
+                | StoreWrite::Keyed(..)
                 | StoreWrite::Retire
                 | StoreWrite::Probe => {}
             }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::contract::StoreError;
 use ceased_core::tasks::durable::{LoadId, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 use ceased_core::tasks::shared::{SharedEvent, Verdict};
+use serde_json::value::RawValue;
 
 /// An order to the store.
 #[derive(Debug)]
@@ -45,6 +46,9 @@ pub(crate) enum Report {
     /// An answer or a change of a shared table.
     #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "a fleet alone has news"))]
     Shared(SharedEvent),
+    /// The nodes of a fleet and the tasks there, for the status of this number; `None` when it cannot be told.
+    #[cfg_attr(not(feature = "fleet"), expect(dead_code, reason = "a fleet alone has nodes"))]
+    Fleet(u64, Option<Box<RawValue>>),
     /// Outcome of a task; `None` when it is unknown.
     Loaded(LoadId, Option<TaskOutcome>),
     /// The store was found to have failed, by no write.

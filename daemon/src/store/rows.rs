@@ -134,6 +134,7 @@ impl<'a> Head<'a> {
             expires: wall(self.expires),
             outcome,
             asks: None,
+            work: None,
         })
     }
 }

@@ -155,6 +155,9 @@ impl Sqlite {
                     | StoreWrite::Change(_)
                     | StoreWrite::Input { .. }
                     | StoreWrite::Taken(_)
+                    | StoreWrite::Receipt { .. }
+                    | StoreWrite::Claim { .. }
+                    | StoreWrite::Keyed(..)
                     | StoreWrite::Retire => {}
                 }
             }

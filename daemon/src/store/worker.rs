@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use ceased_core::tasks::durable::{RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
+use ceased_core::tasks::durable::{KeyChange, RecordKey, Seq, StoreWrite, TaskOutcome, Unstored};
 
 use super::backing::Backing;
 use super::contract::{Due, StoreError};
@@ -97,6 +97,7 @@ impl Batch {
 pub(super) fn result_bytes(write: &StoreWrite) -> usize {
     let answers = match write {
         StoreWrite::Input { responses, .. } => responses.len(),
+        StoreWrite::Keyed(_, KeyChange::Over(Ok(result))) => result.get().len(),
         StoreWrite::New(_)
         | StoreWrite::Change(_)
         | StoreWrite::Put(_)
@@ -105,6 +106,9 @@ pub(super) fn result_bytes(write: &StoreWrite) -> usize {
         | StoreWrite::Watch(_)
         | StoreWrite::Unwatch(_)
         | StoreWrite::Taken(_)
+        | StoreWrite::Receipt { .. }
+        | StoreWrite::Claim { .. }
+        | StoreWrite::Keyed(..)
         | StoreWrite::Retire
         | StoreWrite::Probe => 0,
     };
@@ -254,22 +258,8 @@ impl Worker {
                     Ok(())
                 }
                 (Due::Owed, _) => {
-                    let parts = batch.parted(
-                        |write| match write {
-                            StoreWrite::Delete(_) => 0,
-                            StoreWrite::New(_)
-                            | StoreWrite::Put(_)
-                            | StoreWrite::Cancel(_)
-                            | StoreWrite::Watch(_)
-                            | StoreWrite::Unwatch(_)
-                            | StoreWrite::Change(_)
-                            | StoreWrite::Input { .. }
-                            | StoreWrite::Taken(_)
-                            | StoreWrite::Retire
-                            | StoreWrite::Probe => 1,
-                        },
-                        2,
-                    );
+                    let parts = batch
+                        .parted(|write| usize::from(!matches!(write, StoreWrite::Delete(_))), 2);
                     let many = parts.len() > 1;
                     for part in parts {
                         match many {

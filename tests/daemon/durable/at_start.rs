@@ -106,6 +106,7 @@ fn ten_thousand_tasks_are_restored() {
             expires: Wall::from_millis(now + 3_600_000),
             outcome: RecordedOutcome::Here(Ok(result.into())),
             asks: None,
+            work: None,
         })
     };
     let home = Home::new();

@@ -25,6 +25,8 @@ const TERMINAL: [&str; 3] = ["completed", "failed", "cancelled"];
 #[derive(Debug)]
 struct Asked {
     task: Option<TaskId>,
+    /// Its idempotency key.
+    key: Option<String>,
     /// Commits of the table when it was sent.
     commits: usize,
 }
@@ -47,6 +49,8 @@ pub struct Walked {
     pub overtaken: usize,
     /// Statements about a task by a node that does not run it.
     pub elsewhere: usize,
+    /// Calls that were answered with the task of an earlier one, by their key.
+    pub repeated: usize,
     /// Sum over all statements, which is the same for the same seed.
     pub digest: u64,
 }
@@ -58,6 +62,8 @@ struct Walk {
     nodes: Vec<Node>,
     asked: BTreeMap<String, (usize, Asked)>,
     said: BTreeMap<TaskId, Said>,
+    /// Tasks that keys were told to name.
+    named: BTreeMap<String, TaskId>,
     next: u64,
     walked: Walked,
 }
@@ -86,6 +92,7 @@ impl Walk {
             nodes,
             asked: BTreeMap::new(),
             said: BTreeMap::new(),
+            named: BTreeMap::new(),
             next: 1,
             walked: Walked::default(),
         }
@@ -132,13 +139,19 @@ impl Walk {
         let Some(conn) = self.nodes[at].conn() else { return };
         let id = format!("r{}", self.next);
         self.next += 1;
-        let asked = Asked { task, commits: self.table.commits };
+        let key = params["_meta"]["ceased/idempotencyKey"].as_str().map(str::to_owned);
+        let asked = Asked { task, key, commits: self.table.commits };
         self.asked.insert(id.clone(), (at, asked));
         self.nodes[at].world.send(conn, &request(json!(id), method, params));
     }
 
     fn create(&mut self, at: usize) {
-        let call = json!({"name": "sleep", "arguments": {}, "task": {}});
+        let mut call = json!({"name": "sleep", "arguments": {}, "task": {}});
+        if self.rng.once_in(3) {
+            // One of the last few, so that it is repeated while its call is on its way.
+            let key = format!("k{}", self.walked.tasks / 4);
+            call["_meta"] = json!({"ceased/idempotencyKey": key});
+        }
         self.request(at, "tools/call", call, None);
     }
 
@@ -216,8 +229,16 @@ impl Walk {
         if let Some(handle) = result["task"].as_object() {
             let task = TaskId::parse(handle["taskId"].as_str().expect("an id")).expect("an id");
             assert!(self.table.has(task), "{task} is told before it is in the table");
-            assert!(self.said.insert(task, Said::default()).is_none(), "{task} is told twice");
-            self.walked.tasks += 1;
+            let is_new = !self.said.contains_key(&task);
+            if let Some(key) = asked.key {
+                let named = *self.named.entry(key.clone()).or_insert(task);
+                assert_eq!(named, task, "the key {key} has a second run");
+                self.walked.repeated += usize::from(!is_new);
+            } else {
+                assert!(is_new, "{task} is told twice");
+            }
+            self.walked.tasks += usize::from(is_new);
+            self.said.entry(task).or_default();
         } else if result["taskId"].is_string() {
             self.state(at, result, Some(asked.commits));
         } else if let Some(task) = asked.task {

@@ -153,6 +153,9 @@ impl Store {
             | StoreWrite::Change(_)
             | StoreWrite::Input { .. }
             | StoreWrite::Taken(_)
+            | StoreWrite::Receipt { .. }
+            | StoreWrite::Claim { .. }
+            | StoreWrite::Keyed(..)
             | StoreWrite::Retire => {}
         }
     }

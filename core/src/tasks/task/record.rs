@@ -13,7 +13,8 @@ use crate::collections::small_set::SmallSet;
 use crate::collections::timer_queue::Armed;
 use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::json::writer::Writer;
-use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq};
+use crate::rpc::error::code;
+use crate::tasks::durable::{LoadId, RecordKey, RecordedOutcome, Seq, Work};
 use crate::tasks::persistence::{DiskInput, DiskState, LastVisible};
 use crate::tasks::status::Status;
 use crate::time::{Instant, Wall};
@@ -102,6 +103,8 @@ pub(crate) struct Aside {
     pub(super) changing: Option<Box<Changing>>,
     /// Its open questions, where another engine runs it.
     pub(super) asks: Option<Box<str>>,
+    /// How far its work is, as the table has it.
+    pub(super) work: Option<Work>,
 }
 
 /// A change without an end that the table does not have yet.
@@ -128,6 +131,7 @@ impl IsEmpty for Aside {
         visiting: false,
         changing: None,
         asks: None,
+        work: None,
     };
 
     fn is_empty_value(&self) -> bool {
@@ -141,6 +145,7 @@ impl IsEmpty for Aside {
             && !self.visiting
             && self.changing.is_none()
             && self.asks.is_none()
+            && self.work.is_none()
     }
 }
 
@@ -313,6 +318,24 @@ impl Task {
     /// Its open questions, where another engine runs it.
     pub(crate) fn recorded_asks(&self) -> Option<&str> {
         self.aside.asks.as_deref()
+    }
+
+    /// How far the work behind it is, where it was cancelled or has failed.
+    pub(crate) fn work(&self) -> Option<Work> {
+        match self.view().status {
+            Status::Working | Status::InputRequired | Status::Completed => return None,
+            Status::Failed | Status::Cancelled => {}
+        }
+        Some(match (self.job, self.aside.work, self.outcome()) {
+            (Some(_), ..) => Work::Ending,
+            (None, Some(work), _) => work,
+            // Cancelled just now.
+            (None, None, _) if self.is_visiting() => Work::Ending,
+            (None, None, RecordedOutcome::Here(Err(error))) if error.code == code::INTERRUPTED => {
+                Work::Lost
+            }
+            (None, None, _) => Work::Ceased,
+        })
     }
 
     /// The flat task object (TSK-12, TSK-34).

@@ -135,6 +135,9 @@ fn take_state(task: &mut Task, record: TaskRecord) {
     if task.aside.asks != record.asks {
         task.aside.asks = record.asks;
     }
+    if task.aside.work != record.work {
+        task.aside.work = record.work;
+    }
     if record.status.is_terminal() {
         let (message, outcome) = (record.status_message, record.outcome);
         task.end = Some(Box::new(TaskEnd { message, outcome }));

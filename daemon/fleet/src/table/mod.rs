@@ -12,7 +12,7 @@ use std::time::Instant;
 use self::failure::{failure, millis, too_large};
 use crate::contract::{
     Committed, Database, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow,
-    Reaped, Resolved, SharedTable, Wanted,
+    PlacedTask, Reaped, Resolved, SharedTable, Wanted,
 };
 use crate::postgres::{Address, Batch, PgError, Rows, Session, TooLarge, Value};
 use ceased_core::ids::TaskId;
@@ -107,6 +107,29 @@ impl PostgresTable {
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
         let rows = results.first().map_or(&[][..], |rows| &rows.rows);
         rows.iter().map(rows::node).collect::<Result<_, _>>().map_err(|error| failure(&error))
+    }
+
+    /// The newest tasks of an identity, or of all that have no end, the newest first.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub fn newest(
+        &mut self,
+        viewer: Option<&str>,
+        most: u32,
+        deadline: Instant,
+    ) -> Result<Vec<PlacedTask>, Failure> {
+        self.prepare(deadline)?;
+        let mut batch = Batch::new();
+        let most = Value::Int8(most.into());
+        let pushed = match viewer {
+            Some(viewer) => batch.push(&statements::NEWEST, &[Value::Text(viewer), most]),
+            None => batch.push(&statements::LIVE, &[most]),
+        };
+        pushed.map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let rows = results.first().map_or(&[][..], |rows| &rows.rows);
+        rows.iter().map(rows::placed).collect::<Result<_, _>>().map_err(|error| failure(&error))
     }
 
     /// The server on which the promises of a fleet rest.
@@ -239,7 +262,7 @@ impl SharedTable for PostgresTable {
         let mut batch = Batch::new();
         batch.push(&statements::LAST_BATCH, &[Value::Int8(epoch.0)]).map_err(too_large)?;
         for write in writes {
-            writes::push_look(&mut batch, write).map_err(too_large)?;
+            writes::push_look(&mut batch, epoch, write).map_err(too_large)?;
         }
         let mut results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
         let last = if results.is_empty() { None } else { Some(results.remove(0)) };

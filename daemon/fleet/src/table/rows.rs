@@ -7,7 +7,9 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 use uuid::Uuid;
 
-use crate::contract::{Database, Epoch, Message, NodeRow, Outcome, TaskRow, Verdict, Version};
+use crate::contract::{
+    Database, Epoch, Message, NodeRow, Outcome, PlacedTask, TaskRow, Verdict, Version,
+};
 use crate::postgres::{PgError, Row};
 
 const MISSING: PgError = PgError::Unexpected("a row without a value that it always has");
@@ -42,7 +44,8 @@ fn wall(row: &Row, column: usize) -> Result<Wall, PgError> {
     Ok(Wall::from_millis(u64::try_from(number(row, column)?).unwrap_or_default()))
 }
 
-fn task_id(row: &Row, column: usize) -> Result<Option<TaskId>, PgError> {
+/// Id of a task.
+pub(super) fn task_id(row: &Row, column: usize) -> Result<Option<TaskId>, PgError> {
     Ok(row.uuid(column)?.map(|id| TaskId::new(Uuid::from_bytes(id))))
 }
 
@@ -64,13 +67,28 @@ pub(super) fn task(row: &Row) -> Result<TaskRow, PgError> {
         asks: text(row, 12)?,
         outcome_bytes: row.number(13)?.and_then(|bytes| u64::try_from(bytes).ok()),
         receipt: text(row, 14)?,
+        is_attended: number(row, 15)? != 0,
+    })
+}
+
+/// A task with its node.
+pub(super) fn placed(row: &Row) -> Result<PlacedTask, PgError> {
+    Ok(PlacedTask {
+        row: task(row)?,
+        node: text(row, 16)?.unwrap_or_default(),
+        age_ms: number(row, 17)?.try_into().unwrap_or_default(),
     })
 }
 
 /// Kind and text of an outcome.
 pub(super) fn outcome(row: &Row) -> Result<Option<Outcome>, PgError> {
-    let Some(json) = text(row, 1)? else { return Ok(None) };
-    match number(row, 0)? {
+    outcome_in(row, 0)
+}
+
+/// The same, in this column and the next one.
+pub(super) fn outcome_in(row: &Row, column: usize) -> Result<Option<Outcome>, PgError> {
+    let Some(json) = text(row, column + 1)? else { return Ok(None) };
+    match number(row, column)? {
         0 => Ok(Some(Outcome::Result(json))),
         1 => Ok(Some(Outcome::Error(json))),
         _ => Err(PgError::Unexpected("a kind of outcome that this version does not know")),

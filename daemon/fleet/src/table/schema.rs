@@ -7,7 +7,7 @@ use crate::contract::Failure;
 use crate::postgres::{PgError, Session};
 
 /// Number of the format that this version writes.
-pub const FORMAT: i64 = 2;
+pub const FORMAT: i64 = 3;
 
 /// The oldest server that is used.
 const OLDEST: i64 = 140_000;
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS ceased.meta (
     cursor_key bytea NOT NULL,
     fleet uuid NOT NULL
 );
-INSERT INTO ceased.meta SELECT 2, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()), gen_random_uuid()
+INSERT INTO ceased.meta SELECT 3, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()), gen_random_uuid()
     WHERE NOT EXISTS (SELECT FROM ceased.meta);
 CREATE SEQUENCE IF NOT EXISTS ceased.epoch;
 CREATE TABLE IF NOT EXISTS ceased.node (
@@ -77,6 +77,20 @@ CREATE TABLE IF NOT EXISTS ceased.inbox (
     body bytea NOT NULL,
     PRIMARY KEY (node, number)
 );
+CREATE TABLE IF NOT EXISTS ceased.keyed (
+    identity text NOT NULL,
+    key text NOT NULL,
+    wish bytea NOT NULL,
+    node int8 NOT NULL,
+    claim int8 NOT NULL,
+    task uuid,
+    outcome_kind int2,
+    outcome text,
+    expires timestamptz,
+    PRIMARY KEY (identity, key)
+);
+CREATE INDEX IF NOT EXISTS keyed_task ON ceased.keyed (task) WHERE task IS NOT NULL;
+CREATE INDEX IF NOT EXISTS keyed_dying ON ceased.keyed (expires) WHERE expires IS NOT NULL;
 COMMIT;
 ";
 

@@ -66,9 +66,9 @@ pub(super) const NEW: Statement = Statement {
         RETURNING next_position - 1 AS position
     )
     INSERT INTO ceased.task (id, identity, position, node, status, tool, message, expires, ttl_ms,
-        outcome_kind, outcome)
+        outcome_kind, outcome, receipt)
     SELECT $1::uuid, $2::text, position, $3::int8, $5::int2, $4::text, $6::text,
-        clock_timestamp() + make_interval(secs => $7::int8 / 1000.0), $8::int8, $9::int2, $10::text FROM room
+        clock_timestamp() + make_interval(secs => $7::int8 / 1000.0), $8::int8, $9::int2, $10::text, $14::text FROM room
     RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
 };
 
@@ -92,7 +92,7 @@ pub(super) const END: Statement = Statement {
     name: "end",
     sql: "WITH ended AS (
         UPDATE ceased.task SET status = $4::int2, message = $5::text, asks = NULL, outcome_kind = $6::int2,
-            outcome = $7::text, version = version + 1, updated = greatest(updated, clock_timestamp())
+            outcome = $7::text, receipt = $8::text, version = version + 1, updated = greatest(updated, clock_timestamp())
         WHERE id = $1::uuid AND node = $2::int8 AND version = $3::int8 AND status < 2
         RETURNING version, updated, position, identity
     ), counted AS (
@@ -120,7 +120,7 @@ pub(super) const CANCEL: Statement = Statement {
 /// A receipt.
 pub(super) const RECEIPT: Statement = Statement {
     name: "receipt",
-    sql: "UPDATE ceased.task SET receipt = $2::text, version = version + 1 WHERE id = $1::uuid
+    sql: "UPDATE ceased.task SET receipt = $2::text, version = version + 1 WHERE id = $1::uuid AND status >= 2
     RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
 };
 
@@ -129,7 +129,9 @@ pub(super) const DELETE: Statement = Statement {
     name: "delete",
     sql: "WITH gone AS (
         DELETE FROM ceased.task WHERE id = $1::uuid AND node = $2::int8
-        RETURNING identity, (status < 2)::int::int8 AS live, coalesce(octet_length(outcome), 0)::int8 AS size
+        RETURNING id, identity, (status < 2)::int::int8 AS live, coalesce(octet_length(outcome), 0)::int8 AS size
+    ), unkeyed AS (
+        DELETE FROM ceased.keyed USING gone WHERE keyed.task = gone.id
     ), counted AS (
         UPDATE ceased.owner SET live = owner.live - gone.live, stored = stored - (1 - gone.live), bytes = bytes - size
         FROM gone WHERE owner.identity = gone.identity
@@ -155,7 +157,8 @@ macro_rules! columns {
     () => {
         "id, identity, position, node, version, status, tool, message,
         (extract(epoch FROM created) * 1000)::int8, (extract(epoch FROM updated) * 1000)::int8,
-        (extract(epoch FROM expires) * 1000)::int8, ttl_ms, asks, octet_length(outcome)::int8, receipt"
+        (extract(epoch FROM expires) * 1000)::int8, ttl_ms, asks, octet_length(outcome)::int8, receipt,
+        (SELECT count(*) FROM ceased.node AS own WHERE own.epoch = node AND own.state = 'live')"
     };
 }
 
@@ -183,6 +186,30 @@ pub(super) const PAGE: Statement = Statement {
         columns!(),
         " FROM ceased.task WHERE identity = $1::text AND position > $2::int8 ORDER BY position LIMIT $3::int8"
     ),
+};
+
+/// Columns of a task with the name of its node and its age.
+macro_rules! placed {
+    () => {
+        concat!(
+            "SELECT ",
+            columns!(),
+            ", (SELECT name FROM ceased.node AS own WHERE own.epoch = node),
+            (extract(epoch FROM clock_timestamp() - created) * 1000)::int8 FROM ceased.task "
+        )
+    };
+}
+
+/// Tasks without an end, the newest first.
+pub(super) const LIVE: Statement = Statement {
+    name: "live",
+    sql: concat!(placed!(), "WHERE status < 2 ORDER BY created DESC LIMIT $1::int8"),
+};
+
+/// Tasks of an identity, the newest first.
+pub(super) const NEWEST: Statement = Statement {
+    name: "newest",
+    sql: concat!(placed!(), "WHERE identity = $1::text ORDER BY position DESC LIMIT $2::int8"),
 };
 
 /// Tasks that are not in these versions any more.
@@ -227,6 +254,56 @@ pub(super) const SEND: Statement = Statement {
     sql: "INSERT INTO ceased.inbox (node, kind, task, body)
     SELECT node, $3::int2, id, $4::bytea FROM ceased.task JOIN ceased.node ON epoch = node
     WHERE id = $1::uuid AND identity = $2::text AND status < 2 AND state = 'live'",
+};
+
+/// Claims a key, if its owner has room and no call has it: none that runs or is a task, and no answer. That
+/// of a node which left in good order was stopped with it.
+pub(super) const CLAIM: Statement = Statement {
+    name: "claim",
+    sql: "WITH held AS (
+        SELECT count(*) AS keys, coalesce(sum(octet_length(outcome)), 0) AS bytes
+        FROM ceased.keyed WHERE identity = $1::text AND key <> $2::text
+    )
+    INSERT INTO ceased.keyed AS old (identity, key, wish, node, claim)
+    SELECT $1::text, $2::text, $3::bytea, $4::int8, $5::int8 FROM held WHERE keys < $6::int8 AND bytes < $7::int8
+    ON CONFLICT (identity, key) DO UPDATE SET wish = excluded.wish, node = excluded.node, claim = excluded.claim,
+        task = NULL, outcome_kind = NULL, outcome = NULL, expires = NULL
+        WHERE old.expires < clock_timestamp() OR (old.outcome IS NULL
+            AND EXISTS (SELECT FROM ceased.node WHERE epoch = old.node AND state = 'left')
+            AND NOT EXISTS (SELECT FROM ceased.task WHERE task.id = old.task))",
+};
+
+/// The call of a key: whether it is this claim's, whether it is the same call, its task if that is there,
+/// whether its node is a member, its answer, and the number of keys of its owner.
+pub(super) const KEY: Statement = Statement {
+    name: "key",
+    sql: "SELECT (node = $4::int8 AND claim = $5::int8)::int, (wish = $3::bytea)::int,
+        (SELECT id FROM ceased.task WHERE task.id = keyed.task),
+        (SELECT count(*) FROM ceased.node WHERE epoch = keyed.node AND state = 'live'), outcome_kind, outcome,
+        (SELECT count(*) FROM ceased.keyed AS own WHERE own.identity = $1::text)
+    FROM (SELECT 1) AS one LEFT JOIN ceased.keyed ON identity = $1::text AND key = $2::text",
+};
+
+/// The call of a key is a task, or over, or as though it had not been.
+pub(super) const KEY_TASK: Statement = Statement {
+    name: "key_task",
+    sql: "UPDATE ceased.keyed SET task = $5::uuid
+    WHERE identity = $1::text AND key = $2::text AND node = $3::int8 AND claim = $4::int8",
+};
+
+/// The answer of a call with a key.
+pub(super) const KEY_OVER: Statement = Statement {
+    name: "key_over",
+    sql: "UPDATE ceased.keyed SET outcome_kind = $5::int2, outcome = $6::text,
+        expires = clock_timestamp() + make_interval(secs => $7::int8 / 1000.0)
+    WHERE identity = $1::text AND key = $2::text AND node = $3::int8 AND claim = $4::int8",
+};
+
+/// A key that is free again.
+pub(super) const KEY_FREE: Statement = Statement {
+    name: "key_free",
+    sql: "DELETE FROM ceased.keyed
+    WHERE identity = $1::text AND key = $2::text AND node = $3::int8 AND claim = $4::int8",
 };
 
 /// Messages that were taken.
@@ -276,6 +353,9 @@ pub(super) const FORGET: Statement = Statement {
         DELETE FROM ceased.node WHERE state <> 'live' AND expires < clock_timestamp() - interval '1 hour'
             AND NOT EXISTS (SELECT FROM ceased.task WHERE task.node = node.epoch AND status < 2)
         RETURNING epoch
+    ), unkeyed AS (
+        DELETE FROM ceased.keyed USING gone WHERE keyed.node = gone.epoch AND keyed.outcome IS NULL
+            AND NOT EXISTS (SELECT FROM ceased.task WHERE task.id = keyed.task)
     ), unread AS (DELETE FROM ceased.inbox USING gone WHERE inbox.node = gone.epoch)
     DELETE FROM ceased.watch USING gone WHERE watch.node = gone.epoch",
 };
@@ -288,7 +368,13 @@ pub(super) const EXPIRE: Statement = Statement {
         ORDER BY identity, id LIMIT $1::int8 FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM ceased.task USING over WHERE task.id = over.id
-        RETURNING task.identity, octet_length(outcome) AS size
+        RETURNING task.id, task.identity, octet_length(outcome) AS size
+    ), unkeyed AS (
+        DELETE FROM ceased.keyed USING gone WHERE keyed.task = gone.id
+    ), old_keys AS (
+        DELETE FROM ceased.keyed WHERE (identity, key) IN (
+            SELECT identity, key FROM ceased.keyed WHERE expires < clock_timestamp() LIMIT $1::int8
+            FOR UPDATE SKIP LOCKED)
     ), counted AS (
         UPDATE ceased.owner SET stored = stored - many, bytes = bytes - size
         FROM (SELECT identity, count(*) AS many, coalesce(sum(size), 0)::int8 AS size FROM gone GROUP BY identity) AS per

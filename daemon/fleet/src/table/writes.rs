@@ -7,7 +7,8 @@ use super::failure::millis;
 use super::rows;
 use super::statements as sql;
 use crate::contract::{
-    End, Epoch, FleetWrite, Limit, NewTask, Outcome, Quota, TaskRow, Verdict, Version,
+    CallKey, End, Epoch, FleetWrite, KeyChange, KeyFound, KeyQuota, Limit, NewTask, Outcome, Quota,
+    TaskRow, Verdict, Version,
 };
 use crate::postgres::{Batch, PgError, Rows, TooLarge, Value};
 
@@ -21,16 +22,17 @@ fn optional(text: Option<&String>) -> Value<'_> {
 
 /// Status, message, kind and text of an end.
 pub(super) fn of_end(end: &End) -> [Value<'_>; 4] {
-    let kind = match end.outcome {
+    let [kind, text] = of_outcome(&end.outcome);
+    [Value::Int2(rows::number_of(end.status.into())), optional(end.message.as_ref()), kind, text]
+}
+
+/// Kind and text of an outcome.
+fn of_outcome(outcome: &Outcome) -> [Value<'_>; 2] {
+    let kind = match outcome {
         Outcome::Result(_) => 0,
         Outcome::Error(_) => 1,
     };
-    [
-        Value::Int2(rows::number_of(end.status.into())),
-        optional(end.message.as_ref()),
-        Value::Int2(kind),
-        Value::Text(end.outcome.json()),
-    ]
+    [Value::Int2(kind), Value::Text(outcome.json())]
 }
 
 /// Adds the statements of a write; [`verdicts`] takes as many results.
@@ -51,7 +53,11 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         FleetWrite::End { task, version, end } => {
             let [status, message, kind, outcome] = of_end(end);
             let version = Value::Int8(version.0);
-            batch.push(&sql::END, &[id(*task), node, version, status, message, kind, outcome])?;
+            let receipt = optional(end.receipt.as_ref());
+            batch.push(
+                &sql::END,
+                &[id(*task), node, version, status, message, kind, outcome, receipt],
+            )?;
             batch.push(&sql::ROW, &[id(*task)])
         }
         FleetWrite::Cancel { task, viewer, end } => {
@@ -72,7 +78,60 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         ),
         FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
         FleetWrite::Drain => batch.push(&sql::DRAIN, &[node]),
+        FleetWrite::Claim { key, wish, quota } => {
+            let [identity, name, claim] = of_key(key);
+            let most = [i64::from(quota.keys), i64::try_from(quota.bytes).unwrap_or(i64::MAX)];
+            let [keys, bytes] = most.map(Value::Int8);
+            let wish = Value::Bytes(wish);
+            batch.push(&sql::CLAIM, &[identity, name, wish, node, claim, keys, bytes])?;
+            batch.push(&sql::KEY, &[identity, name, wish, node, claim])
+        }
+        FleetWrite::Keyed { key, change } => push_keyed(batch, node, key, change),
     }
+}
+
+fn of_key(key: &CallKey) -> [Value<'_>; 3] {
+    [Value::Text(&key.identity), Value::Text(&key.key), Value::Int8(key.claim)]
+}
+
+fn push_keyed(
+    batch: &mut Batch,
+    node: Value<'_>,
+    key: &CallKey,
+    change: &KeyChange,
+) -> Result<(), TooLarge> {
+    let [identity, name, claim] = of_key(key);
+    match change {
+        KeyChange::Task(task) => {
+            batch.push(&sql::KEY_TASK, &[identity, name, node, claim, id(*task)])
+        }
+        KeyChange::Over(outcome, ttl) => {
+            let [kind, text] = of_outcome(outcome);
+            let ttl = Value::Int8(millis(*ttl));
+            batch.push(&sql::KEY_OVER, &[identity, name, node, claim, kind, text, ttl])
+        }
+        KeyChange::Free => batch.push(&sql::KEY_FREE, &[identity, name, node, claim]),
+    }
+}
+
+/// The call that a claimed key names.
+fn key_found(rows: &Rows, quota: KeyQuota) -> Result<Verdict, PgError> {
+    let row = rows.rows.first().ok_or(PgError::Unexpected("no row for a key"))?;
+    let is = |column| Ok::<_, PgError>(row.number(column)?.map(|it| it != 0));
+    Ok(Verdict::Key(match (is(0)?, is(1)?) {
+        (Some(true), _) => KeyFound::Claimed,
+        (Some(false), Some(true)) => match (rows::outcome_in(row, 4)?, rows::task_id(row, 2)?) {
+            (Some(outcome), _) => KeyFound::Over(outcome),
+            (None, Some(task)) => KeyFound::Task(task),
+            (None, None) if is(3)? == Some(true) => KeyFound::UnderWay,
+            (None, None) => KeyFound::Lost,
+        },
+        (Some(false), _) => KeyFound::Another,
+        (None, _) => {
+            let keys = row.number(6)?.unwrap_or_default();
+            KeyFound::Full { bytes: keys < i64::from(quota.keys) }
+        }
+    }))
 }
 
 fn push_new(
@@ -109,6 +168,7 @@ fn push_new(
             live,
             stored,
             bytes,
+            optional(task.end.as_ref().and_then(|end| end.receipt.as_ref())),
         ],
     )?;
     batch.push(&sql::ROOM, &[identity])
@@ -127,6 +187,8 @@ pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
         | FleetWrite::Watch(_)
         | FleetWrite::Unwatch(_)
         | FleetWrite::Taken(_)
+        | FleetWrite::Claim { .. }
+        | FleetWrite::Keyed { .. }
         | FleetWrite::Drain => None,
     });
     changed.collect()
@@ -162,7 +224,9 @@ pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<
             | FleetWrite::Watch(_)
             | FleetWrite::Unwatch(_)
             | FleetWrite::Taken(_)
+            | FleetWrite::Keyed { .. }
             | FleetWrite::Drain => Verdict::Done,
+            FleetWrite::Claim { quota, .. } => key_found(&next()?, *quota)?,
             // To a node that is gone.
             FleetWrite::Send { .. } if result.count == 0 => Verdict::Gone,
             FleetWrite::Send { .. } => Verdict::Done,
@@ -187,7 +251,11 @@ fn limit(quota: Quota, room: &Rows) -> Result<Limit, PgError> {
 }
 
 /// Adds the statements that show whether a write was carried out.
-pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), TooLarge> {
+pub(super) fn push_look(
+    batch: &mut Batch,
+    epoch: Epoch,
+    write: &FleetWrite,
+) -> Result<(), TooLarge> {
     match write {
         FleetWrite::New { task, .. } => {
             batch.push(&sql::ROW, &[id(task.id)])?;
@@ -204,7 +272,13 @@ pub(super) fn push_look(batch: &mut Batch, write: &FleetWrite) -> Result<(), Too
         | FleetWrite::Unwatch(_)
         | FleetWrite::Send { .. }
         | FleetWrite::Taken(_)
+        | FleetWrite::Keyed { .. }
         | FleetWrite::Drain => Ok(()),
+        FleetWrite::Claim { key, wish, .. } => {
+            let [identity, name, claim] = of_key(key);
+            let node = Value::Int8(epoch.0);
+            batch.push(&sql::KEY, &[identity, name, Value::Bytes(wish), node, claim])
+        }
     }
 }
 
@@ -249,7 +323,9 @@ pub(super) fn verdicts_by_look(
             | FleetWrite::Unwatch(_)
             | FleetWrite::Send { .. }
             | FleetWrite::Taken(_)
+            | FleetWrite::Keyed { .. }
             | FleetWrite::Drain => Verdict::Done,
+            FleetWrite::Claim { quota, .. } => key_found(&next()?, *quota)?,
         });
     }
     Ok(verdicts)

@@ -113,6 +113,9 @@ impl Task {
         } else if let Some(Job { progress: Some(done), total: Some(total), .. }) = job {
             state.push_str(&format!(" {}", bar(*done, *total)));
         }
+        if let Some(node) = &self.node {
+            state.push_str(&format!(" at {node}"));
+        }
         if let Some(left) = self.ttl_left_ms {
             state.push_str(&format!(", ttl {}", span(left)));
         }
@@ -131,9 +134,10 @@ impl Task {
             self.status_message.as_ref().map(|message| format!("status message: {message}")),
         );
         lines.extend(self.ttl_left_ms.map(|left| format!("kept for {}", span(left))));
-        lines.push(match self.job {
-            Some(job) => format!("its job is {job}"),
-            None => "no running job".into(),
+        lines.push(match (self.job, &self.node) {
+            (Some(job), _) => format!("its job is {job}"),
+            (None, Some(node)) => format!("it runs at the node {node}"),
+            (None, None) => "no running job".into(),
         });
         lines
     }

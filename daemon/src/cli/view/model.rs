@@ -36,6 +36,12 @@ impl Status {
         for job in &mut self.jobs {
             job.work = self.host.jobs.remove(&job.job).unwrap_or_default();
         }
+        let fleet = self.host.fleet.iter_mut().flat_map(|fleet| fleet.tasks.drain(..));
+        for task in fleet {
+            if self.task_list.iter().all(|known| known.task != task.task) {
+                self.task_list.push(task);
+            }
+        }
         self
     }
 
@@ -125,6 +131,26 @@ pub(in crate::cli) struct Task {
     pub(in crate::cli) age_ms: u64,
     pub(in crate::cli) ttl_left_ms: Option<u64>,
     pub(in crate::cli) job: Option<u64>,
+    /// The node of a fleet that runs it, if it is another one.
+    pub(in crate::cli) node: Option<String>,
+}
+
+/// The daemons that share a table of tasks, and the live tasks there.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct Fleet {
+    /// Name of this node.
+    pub(in crate::cli) node: String,
+    pub(in crate::cli) nodes: Vec<FleetMember>,
+    pub(in crate::cli) tasks: Vec<Task>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in crate::cli) struct FleetMember {
+    pub(in crate::cli) name: String,
+    pub(in crate::cli) state: String,
+    pub(in crate::cli) tasks: u64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -142,6 +168,8 @@ pub(in crate::cli) struct Peer {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct Host {
+    /// The fleet that this daemon is a member of.
+    pub(in crate::cli) fleet: Option<Fleet>,
     pub(in crate::cli) pid: u32,
     pub(in crate::cli) uptime_ms: u64,
     pub(in crate::cli) containment: String,

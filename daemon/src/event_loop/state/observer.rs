@@ -10,6 +10,7 @@ use ceased_core::ids::{JobId, StatusId};
 use ceased_core::tasks::durable::Unstored;
 use ceased_core::time::Wall;
 use ceased_process::{Ending, Exit, Stopped};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,6 +58,10 @@ pub(crate) struct Survey {
     pub(crate) jobs: Vec<JobId>,
     /// Whether it asks for the calls that have ended.
     pub(crate) ended: bool,
+    /// Jobs and instances whose processes are asked for.
+    pub(crate) asked: Vec<ceased_process::JobId>,
+    /// The nodes of the fleet and the tasks there.
+    pub(crate) fleet: Option<Box<RawValue>>,
 }
 
 /// Whether a job has ended, or outlasts SIGKILL.

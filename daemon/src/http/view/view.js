@@ -246,13 +246,21 @@ function turnRow(agent, client, request, status) {
   };
 }
 
+// The tasks of this node, and those that run at other nodes of its fleet.
+function allTasks(status) {
+  const own = list(status.taskList);
+  const known = new Set(own.map((task) => task.task));
+  return own.concat(list(status.host?.fleet?.tasks).filter((task) => !known.has(task.task)));
+}
+
 function taskRows(status) {
-  return list(status.taskList).map((task) => {
+  return allTasks(status).map((task) => {
     const isStopping = task.status === "cancelled" && task.job !== undefined;
     const details = [];
     if (task.statusMessage) details.push(task.statusMessage);
     if (task.ttlLeftMs !== undefined) details.push(`kept for ${span(task.ttlLeftMs)}`);
     if (task.job !== undefined) details.push(`job ${task.job}`);
+    if (task.node !== undefined) details.push(`at the node ${task.node}`);
     return {
       key: `task-${task.task}`, id: task.task.slice(0, 8), name: task.tool, owner: who(status, task.identity),
       age: ago(task.ageMs), details: details.length ? [details.join(", ")] : [],
@@ -424,8 +432,10 @@ function show(status) {
     `${status.cancelling} cancelling`;
   const left = host.survivors ?? list(host.receipts).reduce((sum, it) => sum + (it.survivors ?? 0), 0);
   const drains = status.draining ? ", shutting down" : "";
+  const nodes = list(host.fleet?.nodes).map((node) => `${node.name} (${node.tasks} live${node.state === "live" ? "" : `, ${node.state}`})`);
+  const fleet = nodes.length ? ` · node ${host.fleet.node} of ${nodes.join(", ")}` : "";
   setText(byId("summary"), clean(`up ${span(host.uptimeMs ?? 0)}${drains} · ${who(status, status.identity)}, ` +
-    `showing ${seen} · ${counts} · processes left after cancels: ${left}`));
+    `showing ${seen} · ${counts} · processes left after cancels: ${left}${fleet}`));
   notice(status.identity === "anonymous"
     ? "Without a link or a token the daemon cannot know which jobs are yours, so it lists none: " +
       "open the link that `ceased view` prints on this machine, or set token_file at this listener."

@@ -167,6 +167,7 @@ fn write(number: u64, result_bytes: usize) -> Order {
         expires: Wall::from_millis(1000),
         outcome: RecordedOutcome::Here(Ok(Json::written(result))),
         asks: None,
+        work: None,
     };
     Order::Write { seq: Seq::new(number), write: StoreWrite::Put(record) }
 }
@@ -190,6 +191,7 @@ fn durable(reports: &[Report]) -> Vec<u64> {
         | Report::Judged(..)
         | Report::News(_)
         | Report::Shared(_)
+        | Report::Fleet(..)
         | Report::Failed(_) => None,
     };
     reports.iter().filter_map(upto).collect()

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use ceased_core::identity::Identity;
 use ceased_core::ids::TaskId;
 use ceased_core::rpc::error::ErrorObject;
-use ceased_core::tasks::durable::{RecordedOutcome, StoreWrite, TaskRecord};
-use ceased_core::tasks::shared::Verdict;
+use ceased_core::tasks::durable::{
+    ClaimedKey, KeyChange, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord,
+};
+use ceased_core::tasks::shared::{KeyVerdict, Verdict};
 use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 
@@ -35,6 +37,17 @@ pub(super) struct Table {
     members: BTreeMap<u64, u64>,
     epochs: u64,
     watches: BTreeSet<(TaskId, u64)>,
+    keyed: BTreeMap<(Identity, Box<str>), Keyed>,
+}
+
+/// A call with an idempotency key.
+#[derive(Debug)]
+struct Keyed {
+    /// Node and claim.
+    by: (u64, Seq),
+    wish: Box<str>,
+    task: Option<TaskId>,
+    over: Option<TaskOutcome>,
 }
 
 impl Table {
@@ -123,7 +136,42 @@ impl Table {
             StoreWrite::Probe
             | StoreWrite::Input { .. }
             | StoreWrite::Taken(_)
+            | StoreWrite::Receipt { .. }
             | StoreWrite::Retire => None,
+            StoreWrite::Claim { key, wish } => Some(Verdict::Key(self.claim(epoch, key, wish))),
+            StoreWrite::Keyed(key, change) => {
+                self.change_key(epoch, key, change);
+                None
+            }
+        }
+    }
+
+    /// As the table in PostgreSQL, without limits and without forgetting.
+    fn claim(&mut self, epoch: u64, key: &ClaimedKey, wish: &str) -> KeyVerdict {
+        let name = (key.owner.clone(), key.key.clone());
+        let Some(call) = self.keyed.get(&name) else {
+            let (by, wish) = ((epoch, key.claim), wish.into());
+            self.keyed.insert(name, Keyed { by, wish, task: None, over: None });
+            return KeyVerdict::Granted;
+        };
+        let task = call.task.filter(|task| self.rows.contains_key(task));
+        match (&call.over, task) {
+            _ if *call.wish != *wish => KeyVerdict::Another,
+            (Some(outcome), _) => KeyVerdict::Over(outcome.clone()),
+            (None, Some(task)) => KeyVerdict::Task(task),
+            (None, None) if self.members.contains_key(&call.by.0) => KeyVerdict::UnderWay,
+            (None, None) => KeyVerdict::Lost,
+        }
+    }
+
+    fn change_key(&mut self, epoch: u64, key: &ClaimedKey, change: &KeyChange) {
+        let name = (key.owner.clone(), key.key.clone());
+        let own = |call: &&mut Keyed| call.by == (epoch, key.claim);
+        let Some(call) = self.keyed.get_mut(&name).filter(own) else { return };
+        match change {
+            KeyChange::Task(task) => call.task = Some(*task),
+            KeyChange::Over(outcome) => call.over = Some(outcome.clone()),
+            KeyChange::Forgotten => drop(self.keyed.remove(&name)),
         }
     }
 
