@@ -527,7 +527,10 @@ fn the_list_shows_what_get_sees() {
         let mut got = Vec::new();
         for id in &known {
             let answer = w.ask(c, "tasks/get", json!({"taskId": id}));
-            got.extend(answer.get("result").cloned());
+            let mut task = answer["result"].clone();
+            // How far the work of one task is, no list says.
+            task.as_object_mut().map(|members| members.remove("_meta"));
+            got.extend(task.is_object().then_some(task));
         }
         assert_eq!(listed, got);
         assert_eq!(w.result(foreign, "tasks/list", json!({})), json!({"tasks": []}));

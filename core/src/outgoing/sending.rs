@@ -150,14 +150,19 @@ impl OutgoingRequests {
             timers.disarm(timer, Timer::Call(conn, id));
             return Some(caller);
         }
-        let caller = self.end(timers, conn, id)?;
+        let elsewhere = |call: &Call| matches!(call.receiver(), CallFor::Elsewhere(_));
+        let is_elsewhere = self.call(conn, id).is_some_and(elsewhere);
+        let caller = self.end(timers, conn, id);
+        if caller.is_none() && !is_elsewhere {
+            return None;
+        }
         match way {
             CancelEffect::Forget | CancelEffect::Await => {
                 outbox.write_cancel(conn, id, reason);
             }
             CancelEffect::Refuse(_) => {}
         }
-        Some(caller)
+        caller
     }
 
     /// Removes a request from its connection's table. Returns its caller.

@@ -174,9 +174,6 @@ impl KeyedCalls {
         let id = KeyedId::new(self.next);
         self.next += 1;
         self.file(id, call.progress.names());
-        if let (Some(claimed), Progress::Task(task)) = (call.claimed(), &call.progress) {
-            self.news.push((claimed, KeyChange::Task(*task)));
-        }
         self.by_key.entry(call.owner.clone()).or_default().insert(call.key.clone(), id);
         self.calls.insert(id, call);
     }
@@ -201,6 +198,15 @@ impl KeyedCalls {
     /// Takes out the changes of claimed keys.
     pub(crate) fn take_news(&mut self) -> Vec<(ClaimedKey, KeyChange)> {
         mem::take(&mut self.news)
+    }
+
+    /// A task exists: its key names it for all engines from now on. Before, its creation may yet fail here
+    /// after the table has it, and no other engine may tell of it (FLT-01).
+    pub(crate) fn note_life(&mut self, task: TaskId) {
+        let call = self.of_task(task).and_then(|id| self.get(id));
+        if let Some(claimed) = call.and_then(Keyed::claimed) {
+            self.news.push((claimed, KeyChange::Task(task)));
+        }
     }
 
     /// The key of a call is free again.

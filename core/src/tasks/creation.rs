@@ -113,6 +113,7 @@ impl TaskMachine<'_> {
         let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.outbox.counters_mut().tasks_created += 1;
+        self.keyed.note_life(id);
         let due = task.created_at + task.ttl();
         self.timers.arm(&mut task.timer, Timer::Task(id), due);
         let (job, awaited) = (task.job, !task.aside.waiters.is_empty());
