@@ -202,7 +202,8 @@ pub(super) fn answer(result: &Value, created: Option<String>, names: &mut dyn Na
         return list(tasks, result.get("nextCursor").and_then(Value::as_str), names);
     }
     if result.get("taskId").is_some() {
-        assert!(result.get("_meta").is_none(), "TSK-32: no related task in {result}");
+        let related = result.pointer("/_meta/io.modelcontextprotocol~1related-task");
+        assert!(related.is_none(), "TSK-32: no related task in {result}");
         return format!("G {}", task(result, None, names));
     }
     if let Some(text) = result.pointer("/content/0/text").and_then(Value::as_str) {
