@@ -36,7 +36,7 @@ use crate::server::keyed_calls::KeyedCalls;
 use crate::server::suspended_calls::SuspendedCalls;
 use crate::settings::Settings;
 use crate::supervisor::table::Agents;
-use crate::tasks::lookups::{TaskLookups, Resumed};
+use crate::tasks::lookups::{Resumed, TaskLookups};
 use crate::tasks::shared::SharedEvent;
 use crate::tasks::task::Tasks;
 use crate::time::{Instant, Now};

@@ -150,7 +150,7 @@ impl OutgoingRequests {
             timers.disarm(timer, Timer::Call(conn, id));
             return Some(caller);
         }
-        let elsewhere = |call: &Call| matches!(call.receiver(), CallFor::Elsewhere(_));
+        let elsewhere = |call: &OutgoingCall| matches!(call.receiver(), CallFor::Elsewhere(_));
         let is_elsewhere = self.call(conn, id).is_some_and(elsewhere);
         let caller = self.end(timers, conn, id);
         if caller.is_none() && !is_elsewhere {

@@ -26,7 +26,7 @@ use crate::outbox::Outbox;
 use crate::outbox::requests::{Reply, TaskView};
 use crate::reason::StopReason;
 use crate::rpc::error::{ErrorObject, code};
-use crate::server::keyed_calls::{Keyed, KeyedCalls, KeyedProgress, CallContent};
+use crate::server::keyed_calls::{CallContent, Keyed, KeyedCalls, KeyedProgress};
 use crate::tasks::durable::{ClaimedKey, TaskOutcome};
 use crate::time::Instant;
 

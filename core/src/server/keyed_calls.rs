@@ -183,7 +183,7 @@ impl KeyedCalls {
         let Some(call) = self.calls.get_mut(&id) else { return };
         let before = mem::replace(&mut call.progress, progress);
         let found = call.progress.names();
-        if let (Some(claimed), Progress::Done(outcome)) = (call.claimed(), &call.progress) {
+        if let (Some(claimed), KeyedProgress::Done(outcome)) = (call.claimed(), &call.progress) {
             self.news.push((claimed, KeyChange::Over(outcome.clone())));
         }
         self.unfile(before.names());

@@ -9,7 +9,7 @@ use crate::collections::timer_queue::Armed;
 use crate::identity::Identity;
 use crate::ids::{ConnId, RequestId, TaskId};
 use crate::outbox::Outbox;
-use crate::outbox::requests::{LookupRequest, Reply, Settled, TaskMethod, Work};
+use crate::outbox::requests::{LookupRequest, Reply, RequestWork, Settled, TaskMethod};
 use crate::rpc::params::Params;
 use crate::server::keyed_calls::KeyedCalls;
 use crate::tasks::durable::{ClaimedKey, Seq, StoreWrite};
@@ -100,11 +100,13 @@ impl TaskLookups {
         &mut self,
         outbox: &mut Outbox,
         lookup: LookupId,
-    ) -> Option<(Reply, Asked)> {
+    ) -> Option<(Reply, LookupRequest)> {
         let (conn, request) = self.take(lookup)?;
         let connection = outbox.connection_mut(conn)?;
-        let Some(Work::Lookup(asked)) = connection.requests.work(&request) else { return None };
-        let asked = Asked::clone(asked);
+        let Some(RequestWork::Lookup(asked)) = connection.requests.work(&request) else {
+            return None;
+        };
+        let asked = LookupRequest::clone(asked);
         Some((connection.requests.settle(&request, Settled::Lookup(lookup))?, asked))
     }
 
@@ -125,8 +127,8 @@ impl TaskLookups {
         }
         let Some(connection) = outbox.connection_mut(reply.conn) else { return };
         let lookup = self.number((reply.conn, reply.id.clone()));
-        let asked = Asked { lookup, method: TaskMethod::Call, params: Some(params.into()) };
-        connection.requests.open(reply, Work::Lookup(Box::new(asked)));
+        let asked = LookupRequest { lookup, method: TaskMethod::Call, params: Some(params.into()) };
+        connection.requests.open(reply, RequestWork::Lookup(Box::new(asked)));
         let claim = tasks.writes_mut().number(None);
         let key = ClaimedKey { owner, key, claim };
         self.claims.insert(claim, (lookup, key.clone()));

@@ -20,8 +20,8 @@ use crate::jobs::job::Job;
 use crate::json::raw::Raw;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
-use crate::outgoing::Outgoing;
-use crate::outgoing::call::{CallFor, Cause, OutgoingRequest};
+use crate::outgoing::OutgoingRequests;
+use crate::outgoing::call::{CallCause, CallFor, OutgoingRequest};
 use crate::reason::StopReason;
 use crate::tasks::durable::StoreWrite;
 use crate::tasks::status::Status;
@@ -55,7 +55,7 @@ pub(super) fn read(asks: Option<&str>) -> BTreeMap<Box<str>, OutgoingRequest> {
 /// that can answer, and takes back those that have no need of an answer (TSK-30).
 pub(crate) fn offer(
     outbox: &mut Outbox,
-    (outgoing, timers): (&mut Outgoing, &mut TimerQueue),
+    (outgoing, timers): (&mut OutgoingRequests, &mut TimerQueue),
     tasks: &mut Tasks,
     id: TaskId,
 ) {
@@ -84,7 +84,7 @@ pub(crate) fn offer(
         if tasks.offered.contains_key(&name) {
             continue;
         }
-        let cause = Cause { task: Some(id), request: None };
+        let cause = CallCause { task: Some(id), request: None };
         let whom = CallFor::Elsewhere(id);
         let sent = waiting.iter().find_map(|conn| {
             let sent = outgoing.send(outbox, timers, *conn, whom, &request, &cause);

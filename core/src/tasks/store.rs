@@ -21,7 +21,9 @@ use crate::tasks::durable::{
     LoadId, RecordKey, RecordedOutcome, Seq, StoreWrite, TaskOutcome, TaskRecord, Unstored,
 };
 use crate::tasks::machine::TaskMachine;
-use crate::tasks::persistence::{DiskState, LastVisible, StoreStep, RecordPart, store_error, untold};
+use crate::tasks::persistence::{
+    DiskState, LastVisible, RecordPart, StoreStep, store_error, untold,
+};
 use crate::tasks::questions;
 use crate::tasks::task::{Change, NotStored, Stored, Task, Tasks};
 
