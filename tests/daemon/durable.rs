@@ -63,7 +63,13 @@ fn announced_tasks_survive_a_kill() {
     }
     let cancelled = peer.create_task("hang", &format!(r#"{{"t":"{}"}}"#, marker()));
     peer.result("tasks/cancel", &of_task(&cancelled));
-    told.push((cancelled.clone(), get(&mut peer, &cancelled), answer_of(&mut peer, &cancelled)));
+    // Its work may end later than its status, and says so.
+    let mut state = Value::Null;
+    wait_until("its work has ceased", || {
+        state = get(&mut peer, &cancelled);
+        state["_meta"]["ceased/work"] == "ceased"
+    });
+    told.push((cancelled.clone(), state, answer_of(&mut peer, &cancelled)));
     assert!(told[2].2["result"]["content"][0]["text"].as_str().unwrap().len() > 200_000);
     let list = peer.result("tasks/list", "{}");
 

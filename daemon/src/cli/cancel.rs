@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Io;
-use ceased_client::{CallId, Client, Error, METHOD_NOT_FOUND, Task};
+use ceased_client::{CallId, Client, Error, METHOD_NOT_FOUND};
 
 /// Polling interval.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -54,7 +54,8 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
     let start = Instant::now();
     let mut is_said = false;
     loop {
-        let mut left = match look(client, GONE_WITHIN.saturating_sub(start.elapsed())) {
+        let time = GONE_WITHIN.saturating_sub(start.elapsed());
+        let mut left = match ask(client, "ceased/status", json!({}), time) {
             Ok(status) => jobs(&status, whose),
             Err(Error::Rpc(error)) if error.code == METHOD_NOT_FOUND => return Gone::Unknown,
             Err(Error::Interrupted) => return Gone::Left,
@@ -62,7 +63,7 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
         };
         if let (true, Whose::Task(id)) = (left.is_empty(), whose) {
             // It may run at another node, or have been lost with it.
-            match client.task(id).map(|task| work(&task)) {
+            match ask(client, "tasks/get", json!({"taskId": id}), time).map(|task| work(&task)) {
                 Ok(Some("ending")) => left.push(format!("task {id} at another node")),
                 Ok(Some("lost")) => return Gone::Lost(NODE_LOST.to_owned()),
                 Ok(_) | Err(Error::Rpc(_)) => {}
@@ -90,18 +91,17 @@ pub(super) fn wait_until_gone(client: &mut Client, whose: Whose<'_>, io: &mut Io
 }
 
 /// How far the work of a cancelled or failed task is, as `_meta["ceased/work"]` says.
-pub(super) fn work(task: &Task) -> Option<&'static str> {
-    let raw: Value = serde_json::from_str(task.raw.get()).ok()?;
-    let said = raw["_meta"]["ceased/work"].as_str();
+pub(super) fn work(task: &Value) -> Option<&'static str> {
+    let said = task["_meta"]["ceased/work"].as_str();
     ["ending", "ceased", "lost"].into_iter().find(|word| said == Some(*word))
 }
 
-/// Reads the server's status. A failed read is not cancelled: the program exits afterwards.
-fn look(client: &mut Client, time: Duration) -> Result<Value, Error> {
-    let id = client.send("ceased/status", json!({}))?;
-    let status = client.wait(id, Some(time.max(LOOK_EVERY)), &mut |_| {})?;
-    serde_json::from_str(status.get())
-        .map_err(|why| Error::Protocol(format!("cannot parse ceased/status ({why})")))
+/// Sends a request and waits for its result. One that fails is not cancelled: the program exits afterwards.
+fn ask(client: &mut Client, method: &str, params: Value, time: Duration) -> Result<Value, Error> {
+    let id = client.send(method, params)?;
+    let result = client.wait(id, Some(time.max(LOOK_EVERY)), &mut |_| {})?;
+    serde_json::from_str(result.get())
+        .map_err(|why| Error::Protocol(format!("cannot parse the result of {method} ({why})")))
 }
 
 /// The jobs of `whose`.

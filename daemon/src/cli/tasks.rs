@@ -103,7 +103,8 @@ pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
         ("ttl", ttl(&task)),
     ];
     fields.extend(task.message.clone().map(|message| ("message", message)));
-    fields.extend(work(&task).map(|work| ("work", work.to_owned())));
+    let raw = serde_json::from_str(task.raw.get()).unwrap_or_default();
+    fields.extend(work(&raw).map(|work| ("work", work.to_owned())));
     fields.extend(task.poll_interval.map(|interval| ("poll", in_words(interval))));
     let rows: Vec<Vec<String>> =
         fields.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect();

@@ -339,7 +339,7 @@ fn task_being_created_is_cancelled_once_it_exists() {
             }
             "tasks/cancel" => talk.answer(message, task(ID, "cancelled")),
             "ceased/status" => talk.answer(message, json!({"connection": 7, "jobs": []})),
-            _ => {}
+            _ => talk.unknown_method(message),
         });
         let ran = stage.run(&[&["call", "build", "package=x", "--task"], args].concat());
         assert_eq!((ran.exit, ran.out.as_str()), (exit, ""), "{}", ran.err);
