@@ -43,7 +43,7 @@ impl Route {
         Self::with(url, &variable)
     }
 
-    fn with(url: &Url, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+    pub(crate) fn with(url: &Url, variable: &dyn Fn(&str) -> Option<String>) -> Self {
         Self { proxy: proxy_for(url, variable) }
     }
 
@@ -56,7 +56,7 @@ impl Route {
     }
 
     /// The proxy that is given whole requests: those without TLS.
-    fn forwarder(&self, url: &Url) -> Option<&Proxy> {
+    pub(crate) fn forwarder(&self, url: &Url) -> Option<&Proxy> {
         let is_plain = matches!(url.place, Place::Tcp { is_tls: false, .. });
         self.proxy.as_ref().ok()?.as_ref().filter(|_| is_plain)
     }

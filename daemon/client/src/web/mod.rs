@@ -3,6 +3,7 @@
 
 pub mod connect;
 mod fetch;
+mod reachable;
 mod server;
 
 pub use fetch::{Fetch, Fetched};

@@ -6,11 +6,9 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Instant;
 
-use crate::io::poll;
 use ceased_transports::http::client::{ClientRequest, Place, RequestError, Url, UrlError};
 use ceased_transports::tls::{Tls, TlsConfig};
 use ceased_transports::{Socket, Transport};
-use rustix::event::{PollFd, PollFlags};
 
 use super::connect;
 use crate::private_address::is_private;
@@ -37,9 +35,9 @@ impl<T: Transport + AsFd> Wire for Tls<T> {
 /// A server over HTTP.
 #[derive(Debug, Clone)]
 pub struct HttpServer {
-    url: Url,
+    pub(super) url: Url,
     tls: Option<TlsConfig>,
-    route: Route,
+    pub(super) route: Route,
     /// Whether addresses of private networks are permitted.
     private: bool,
 }
@@ -68,30 +66,6 @@ impl HttpServer {
     /// The same server, which must not be in a private network (REM-05).
     pub fn in_public(self) -> Self {
         Self { private: false, ..self }
-    }
-
-    /// Makes sure that it accepts, and that its certificate is right.
-    pub fn check(&self, until: Instant) -> io::Result<()> {
-        let mut wire = self.connect(until)?;
-        while wire.holds_output() {
-            match wire.read(&mut [0]) {
-                Ok(_) => break,
-                Err(why) if is_later(&why) => {}
-                Err(why) => return Err(why),
-            }
-            if Instant::now() >= until {
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "the TLS handshake takes long",
-                ));
-            }
-            let interest = match wire.wants_room() {
-                true => PollFlags::IN | PollFlags::OUT,
-                false => PollFlags::IN,
-            };
-            poll(&mut [PollFd::new(&wire, interest)], Some(until))?;
-        }
-        Ok(())
     }
 
     /// Connects.
