@@ -1,6 +1,6 @@
 //! Files of headers: lines `Name: value`.
 
-use ceased_transports::http::client::check_header;
+use ceased_transports::http::client::{RequestError, check_header};
 
 /// The headers of a text, with names in lower case; empty lines and those that begin with `#` are
 /// skipped.
@@ -13,7 +13,14 @@ pub(crate) fn header_lines(text: &str) -> Result<Vec<(String, String)>, String> 
     let read = |(number, line): (usize, &str)| {
         let (name, value) = line.split_once(':').ok_or(format!("line {number} has no colon"))?;
         let (name, value) = (name.trim().to_ascii_lowercase(), value.trim().to_owned());
-        check_header(&name, &value).map_err(|why| format!("line {number}: {why}"))?;
+        check_header(&name, &value).map_err(|why| {
+            // The colon may be one of a value.
+            let why = match matches!(why, RequestError::HeaderName(_)) {
+                true => "it does not begin with the name of a header and a colon".to_owned(),
+                false => why.to_string(),
+            };
+            format!("line {number}: {why}")
+        })?;
         Ok((name, value))
     };
     lines.map(read).collect()
@@ -29,6 +36,9 @@ mod tests {
         let headers = header_lines(text).unwrap();
         let told = [("authorization", "Bearer a:b"), ("x-scope", "1")];
         assert_eq!(headers, told.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(header_lines("none").is_err() && header_lines("a b: 1").is_err());
+        for line in ["none-secret", "Authorization Bearer secret:rest", "secret\u{fc}: 1"] {
+            let why = header_lines(&format!("a: 1\n{line}")).unwrap_err();
+            assert!(why.contains("line 2") && !why.contains("secret"), "{why}");
+        }
     }
 }
