@@ -1,8 +1,8 @@
 //! Authorities and URLs that belong to this machine.
 
-use std::net::IpAddr;
+use ceased_client::private_address::is_this_machine;
 
-/// Whether `host[:port]` names this machine by a loopback address or `localhost`.
+/// Whether `host[:port]` names this machine.
 pub(crate) fn is_local_authority(authority: &str) -> bool {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(rest) => match rest.split_once(']') {
@@ -18,8 +18,7 @@ pub(crate) fn is_local_authority(authority: &str) -> bool {
     if !rest.is_empty() && !rest.strip_prefix(':').is_some_and(is_port) {
         return false;
     }
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    host.eq_ignore_ascii_case("localhost") || host.parse().is_ok_and(is_loopback)
+    is_this_machine(host)
 }
 
 /// Whether the answer at a URL cannot be changed on the way: https, or this machine.

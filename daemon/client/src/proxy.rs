@@ -12,6 +12,8 @@ use ceased_transports::Transport;
 use ceased_transports::Tunnel;
 use ceased_transports::http::client::{Place, Url};
 
+use crate::private_address::is_this_machine;
+
 /// An HTTP proxy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
@@ -102,7 +104,8 @@ fn proxy_for(
     let found = names.iter().find_map(|name| Some((*name, variable(name)?)));
     let Some((name, text)) = found else { return Ok(None) };
     let excepted = variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default();
-    if is_local_host(host) || excepted.split(',').any(|entry| excepts(entry.trim(), host, *port)) {
+    if is_this_machine(host) || excepted.split(',').any(|entry| excepts(entry.trim(), host, *port))
+    {
         return Ok(None);
     }
     let proxy = read(&text).map_err(|why| {
@@ -110,13 +113,6 @@ fn proxy_for(
         format!("the proxy in {name} cannot be used: {why}; correct it, or name {host} in NO_PROXY")
     })?;
     Ok(Some(proxy))
-}
-
-/// Whether a host is this machine, for which there is no proxy.
-fn is_local_host(host: &str) -> bool {
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-    let name = host.strip_suffix('.').unwrap_or(host);
-    name == "localhost" || name.ends_with(".localhost") || host.parse().is_ok_and(is_loopback)
 }
 
 /// A part of a URL as it was meant: `%2F` is a slash. A text that is no code stays.

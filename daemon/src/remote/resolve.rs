@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use ceased_client::private_address::is_private;
+use ceased_client::private_address::{is_this_machine, may_stand_for};
 
 /// Look-ups at once: each may take as long as the system's resolver does.
 const LOOKUPS_MAX: usize = 64;
@@ -46,16 +46,14 @@ pub(crate) fn resolve(
 /// REM-05: the addresses that a host may stand for: a name that the world answers for must not lead
 /// into a private network.
 pub(crate) fn permitted(host: &str, found: Vec<SocketAddr>, allow_private: bool) -> Resolved {
-    let is_named = host.parse::<IpAddr>().is_ok();
-    let is_local = host == "localhost" || host.ends_with(".localhost");
-    let may = |address: &SocketAddr| {
-        let ip = address.ip().to_canonical();
-        allow_private || is_named || !is_private(ip) || (is_local && ip.is_loopback())
-    };
+    let may = |address: &SocketAddr| may_stand_for(host, address.ip(), allow_private);
     let (good, bad): (Vec<SocketAddr>, Vec<SocketAddr>) = found.into_iter().partition(may);
     match (good.is_empty(), bad.first()) {
         (false, _) => Ok(good),
         (true, None) => Err(format!("{host} has no address")),
+        (true, Some(address)) if is_this_machine(host) => {
+            Err(format!("{host} stands for {}, which is not this machine", address.ip()))
+        }
         (true, Some(address)) => Err(format!(
             "{host} stands for the private address {}, which is refused: set `allow_private` if it \
              is meant",
@@ -98,6 +96,8 @@ mod tests {
             assert!(ask("example.org", address, false), "{address}");
         }
         assert!(ask("localhost", "127.0.0.1", false) && ask("a.localhost", "::1", false));
-        assert!(!ask("localhost", "10.0.0.1", false), "a name for this machine alone");
+        for address in ["10.0.0.1", "93.184.216.34"] {
+            assert!(!ask("localhost", address, true), "{address}: a name for this machine alone");
+        }
     }
 }

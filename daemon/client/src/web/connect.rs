@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 
-use crate::private_address::is_private;
+use crate::private_address::{is_private, may_stand_for};
 
 /// Pause between two attempts.
 const AGAIN: Duration = Duration::from_millis(20);
@@ -20,8 +20,13 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub fn tcp((host, port): (&str, u16), private: bool, until: Instant) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for address in (host, port).to_socket_addrs()? {
-        if !private && is_private(address.ip().to_canonical()) {
-            let why = format!("{} is a private address, which is refused", address.ip());
+        let ip = address.ip().to_canonical();
+        let why = match (may_stand_for(host, ip, private), !private && is_private(ip)) {
+            (_, true) => Some(format!("{ip} is a private address, which is refused")),
+            (false, false) => Some(format!("{host} stands for {ip}, which is not this machine")),
+            (true, false) => None,
+        };
+        if let Some(why) = why {
             failed = io::Error::other(why);
             continue;
         }
