@@ -1,6 +1,65 @@
-//! JSON texts of programs that no value tree can hold: halves of surrogate pairs, deep nesting.
+//! JSON texts of programs that no value tree can hold: halves of surrogate pairs, deep nesting, numbers
+//! beyond 64 bits.
 
 use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserializer as _;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// The members of an object with these names, each as JSON text, in one pass; the last of several with
+/// one name, as usual readers have it. `None` for a text that is no object.
+pub(crate) fn members<'a, const N: usize>(
+    text: &'a str,
+    names: [&str; N],
+) -> Option<[Option<&'a str>; N]> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let found = reader.deserialize_map(Named(names)).ok()?;
+    reader.end().ok()?;
+    Some(found)
+}
+
+/// The member of an object with this name.
+pub(crate) fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let [found] = members(text, [name])?;
+    found
+}
+
+/// The text of a JSON string, with U+FFFD for each half of a surrogate pair; `None` for another value.
+pub(crate) fn string(text: &str) -> Option<String> {
+    serde_json::from_str(&without_halves(text)).ok()
+}
+
+/// Members to be found, by name.
+struct Named<'n, const N: usize>([&'n str; N]);
+
+impl<'de, const N: usize> Visitor<'de> for Named<'_, N> {
+    type Value = [Option<&'de str>; N];
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found = [None; N];
+        // A name may have half of a surrogate pair, so that it is read as text too.
+        while let Some((key, value)) = map.next_entry::<&RawValue, &RawValue>()? {
+            let at = self.0.iter().position(|name| is_named(key.get(), name));
+            if let Some(place) = at.and_then(|at| found.get_mut(at)) {
+                *place = Some(value.get());
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether a key, as it is written with its quotes, is this name.
+fn is_named(key: &str, name: &str) -> bool {
+    let inner = key.get(1..key.len().saturating_sub(1));
+    inner == Some(name)
+        || key.contains('\\') && serde_json::from_str::<String>(key).is_ok_and(|key| key == name)
+}
 
 /// The text with the escape of U+FFFD for each escape of half a surrogate pair, which programs that
 /// count in 16 bits write when they cut a string. It has the same length, so that places in it are
@@ -66,6 +125,24 @@ mod tests {
             assert_eq!(without_halves(text), clean, "{text}");
             serde_json::from_str::<serde_json::Value>(clean).expect("a value");
         }
+    }
+
+    #[test]
+    fn members_are_found_beside_any_others() {
+        let deep = "[".repeat(3000) + &"]".repeat(3000);
+        let text = format!(
+            r#" {{"a":1,"\ud83d":2,"deep":{deep},"big":1e400,"a":12345678901234567890123,"\u0062":"x"}} "#
+        );
+        let found = members(&text, ["a", "b", "c", "big"]);
+        assert_eq!(
+            found,
+            Some([Some("12345678901234567890123"), Some("\"x\""), None, Some("1e400")])
+        );
+        for other in ["[1]", "1", "{", "{} x", r#"{"a":}"#] {
+            assert_eq!(members(other, ["a"]), None, "{other}");
+        }
+        assert_eq!(string(r#""a\ud83d""#).as_deref(), Some("a\u{fffd}"));
+        assert_eq!(string("1"), None);
     }
 
     #[test]

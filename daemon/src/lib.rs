@@ -69,6 +69,7 @@ mod peer_identity;
 mod process_ids;
 pub mod record;
 mod remote;
+mod request_params;
 mod resource_limits;
 mod safe_url;
 mod scarcity;

@@ -171,7 +171,7 @@ impl Server {
         }
         let is_stateless = match &envelope {
             Envelope::Request(request) => {
-                request.is_stateless || (!has_session && names_stateless(head))
+                request.stateless.is_some() || (!has_session && names_stateless(head))
             }
             Envelope::Notification { .. }
             | Envelope::Response
@@ -413,7 +413,7 @@ impl Server {
 /// A browser with a link of the view reads the view and cancels jobs. It calls nothing as its user.
 fn check_view_request(envelope: &Envelope) -> Result<(), Response> {
     let Envelope::Request(request) = envelope else { return Err(beyond_view()) };
-    let may_call = request.is_stateless && request.method == view::METHOD;
+    let may_call = request.stateless.is_some() && request.method == view::METHOD;
     if may_call { Ok(()) } else { Err(beyond_view()) }
 }
 
@@ -449,24 +449,24 @@ impl Server {
         if request.id == RequestId::Null {
             return invalid("the id of a request is a string or an integer");
         }
-        if !request.is_stateless {
+        if request.stateless.is_none() {
             return Err(without_metadata(&request));
         }
         let refused = |error: &ErrorObject| {
-            let status = answer::status_of(error.code, request.has_metadata);
+            let status = answer::status_of(error.code, request.has_metadata());
             answer::error(status, &request.token, error)
         };
-        if request.version.is_some() {
+        if request.stateless.as_ref().is_some_and(|it| it.version.is_some()) {
             routing::check(head, &request).map_err(|error| refused(&error))?;
         }
         let engine = self.stateless_connection(now, conn, caller)?;
         self.check_parameter_headers(head, &request, engine).map_err(|error| refused(&error))?;
         if let Some((_, caller)) = self.http.peer(conn).and_then(|peer| peer.stateless.as_ref()) {
-            self.check_scopes(engine, caller, &request.method, request.name.as_deref())?;
+            self.check_scopes(engine, caller, &request.method, request.name())?;
         }
         if let Some(peer) = self.http.peer_mut(conn) {
             let subject =
-                Subject::Stateless { request: request.id, has_metadata: request.has_metadata };
+                Subject::Stateless { has_metadata: request.has_metadata(), request: request.id };
             peer.begin_exchange(head, subject);
         }
         self.engine.handle(now, Event::Frame { conn: engine, frame: body }, &mut self.actions);
@@ -497,7 +497,7 @@ impl Server {
         request: &RequestEnvelope,
         engine: ConnId,
     ) -> Result<(), ErrorObject> {
-        let Some(name) = request.name.as_deref().filter(|_| request.method == "tools/call") else {
+        let Some(name) = request.name().filter(|_| request.method == "tools/call") else {
             return Ok(());
         };
         match self.engine.input_schema(name, engine) {

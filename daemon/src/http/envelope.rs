@@ -5,12 +5,11 @@ use ceased_core::rpc::error::ErrorObject;
 use ceased_core::rpc::message::{Members, Message};
 use memchr::memmem;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 
-/// Members of `_meta` by which a request says its revision and its client's capabilities.
-const VERSION_KEY: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES_KEY: &str = "io.modelcontextprotocol/clientCapabilities";
-/// Start of both.
+use crate::json_text::{member, string};
+use crate::request_params::StatelessParams;
+
+/// Start of the members of `_meta` that tell the era.
 const PREFIX: &[u8] = b"io.modelcontextprotocol/";
 
 /// Message of a POST request.
@@ -35,29 +34,10 @@ pub(crate) struct RequestEnvelope {
     /// The id as it was written.
     pub(crate) token: String,
     pub(crate) method: String,
-    /// Revision that its `_meta` names.
-    pub(crate) version: Option<String>,
-    /// Whether its `_meta` claims to be of a revision without sessions.
-    pub(crate) is_stateless: bool,
-    /// Whether its `_meta` has the members that such a revision requires.
-    pub(crate) has_metadata: bool,
-    /// Value that `Mcp-Name` has to repeat: `name`, `uri` or `taskId`, by the method; read if it is
-    /// stateless.
-    pub(crate) name: Option<String>,
+    /// Statements of its params, if it claims to be of a revision without sessions.
+    pub(crate) stateless: Option<StatelessParams>,
     /// Its params as JSON text; kept if it is stateless.
     pub(crate) params: Option<String>,
-}
-
-#[derive(Deserialize, Default)]
-struct Params<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "taskId")]
-    task_id: Option<&'a RawValue>,
 }
 
 impl Envelope {
@@ -70,10 +50,7 @@ impl Envelope {
                     id: id.id,
                     token: id.token.to_owned(),
                     method: method.into_owned(),
-                    version: None,
-                    is_stateless: false,
-                    has_metadata: false,
-                    name: None,
+                    stateless: None,
                     params: None,
                 };
                 if let Some(params) = params {
@@ -107,49 +84,28 @@ impl Envelope {
 }
 
 impl RequestEnvelope {
+    /// Whether its `_meta` has the members that a revision without sessions requires.
+    pub(crate) fn has_metadata(&self) -> bool {
+        self.stateless.as_ref().is_some_and(|params| params.has_metadata)
+    }
+
+    /// The value that `Mcp-Name` has to repeat.
+    pub(crate) fn name(&self) -> Option<&str> {
+        self.stateless.as_ref()?.name.as_deref()
+    }
+
     fn read_params(&mut self, text: &str) {
         if !may_name_era(text) {
             return;
         }
-        let is_object = text.starts_with('{');
-        let params = is_object.then(|| serde_json::from_str(text).ok()).flatten();
-        let params: Params<'_> = params.unwrap_or_default();
-        let meta: serde_json::Map<String, serde_json::Value> =
-            params.meta.and_then(|meta| serde_json::from_str(meta.get()).ok()).unwrap_or_default();
-        let string = |raw: Option<&RawValue>| -> Option<String> {
-            raw.and_then(|raw| serde_json::from_str(raw.get()).ok())
-        };
-        let version = meta.get(VERSION_KEY).and_then(|version| version.as_str());
-        self.is_stateless = meta.contains_key(VERSION_KEY) || meta.contains_key(CAPABILITIES_KEY);
-        if !self.is_stateless {
-            return;
-        }
-        let capabilities = meta.get(CAPABILITIES_KEY).is_some_and(serde_json::Value::is_object);
-        self.has_metadata = version.is_some() && capabilities;
-        let name = match self.method.as_str() {
-            "tools/call" | "prompts/get" => string(params.name),
-            "resources/read" | "resources/subscribe" | "resources/unsubscribe" => {
-                string(params.uri)
-            }
-            "tasks/get" | "tasks/update" | "tasks/cancel" => string(params.task_id),
-            _ => None,
-        };
-        (self.version, self.name) = (version.map(str::to_owned), name);
-        self.params = Some(text.to_owned());
+        self.stateless = StatelessParams::read(&self.method, text);
+        self.params = self.stateless.is_some().then(|| text.to_owned());
     }
 }
 
 /// The name in the params of a request.
 pub(crate) fn name_of(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Named {
-        params: Name,
-    }
-    #[derive(Deserialize)]
-    struct Name {
-        name: String,
-    }
-    serde_json::from_slice::<Named>(body).ok().map(|named| named.params.name)
+    string(member(member(str::from_utf8(body).ok()?, "params")?, "name")?)
 }
 
 /// Whether a text may have a member of `_meta` that tells the era: its prefix is in the text, or an
@@ -261,12 +217,13 @@ mod tests {
             "io.modelcontextprotocol/protocolVersion":"2026-07-28",
             "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
         let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
-        assert_eq!(request.version.as_deref(), Some("2026-07-28"));
-        assert_eq!(request.name.as_deref(), Some("t"));
-        assert!(request.has_metadata && request.is_stateless);
+        let stateless = request.stateless.unwrap();
+        assert_eq!(stateless.version.as_deref(), Some("2026-07-28"));
+        assert_eq!(stateless.name.as_deref(), Some("t"));
+        assert!(stateless.has_metadata);
         let body = br#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
         let Envelope::Request(request) = Envelope::read(body, 64) else { panic!("a request") };
-        assert!(!request.is_stateless && !request.has_metadata);
+        assert_eq!(request.stateless, None);
     }
 
     /// The members of `_meta` may be spelled with escapes.
@@ -286,7 +243,7 @@ mod tests {
             let Envelope::Request(request) = Envelope::read(body.as_bytes(), 64) else {
                 panic!("a request: {body}")
             };
-            assert_eq!(request.is_stateless, is_stateless, "{body}");
+            assert_eq!(request.stateless.is_some(), is_stateless, "{body}");
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Headers of 2026-07-28 that repeat parts of the body, so that proxies can route without reading
 //! it (HTTP-09).
 
+use ceased_core::ids::RequestId;
 use ceased_core::rpc::error::ErrorObject;
 use ceased_transports::http::Head;
 use serde_json::Value;
 
 use super::envelope::RequestEnvelope;
+use crate::json_text::{member, string};
 use crate::mcp_headers;
 
 /// Error code for a header that differs from the body.
@@ -18,10 +20,11 @@ pub(crate) const STATELESS: &str = "2026-07-28";
 /// # Errors
 /// The error to answer with status 400.
 pub(crate) fn check(head: &Head, request: &RequestEnvelope) -> Result<(), ErrorObject> {
-    let version = request.version.as_deref().unwrap_or_default();
+    let stateless = request.stateless.as_ref();
+    let version = stateless.and_then(|it| it.version.as_deref()).unwrap_or_default();
     equal(head, "mcp-protocol-version", "MCP-Protocol-Version", version)?;
     equal(head, "mcp-method", "Mcp-Method", &request.method)?;
-    match &request.name {
+    match request.name() {
         Some(name) => equal(head, "mcp-name", "Mcp-Name", name),
         None => Ok(()),
     }
@@ -41,8 +44,7 @@ pub(crate) fn check_parameters(
         return Ok(());
     }
     let schema: Value = serde_json::from_str(schema).unwrap_or_default();
-    let params = request.params.as_deref().and_then(|params| serde_json::from_str(params).ok());
-    let arguments = params.as_ref().and_then(|params: &Value| params.get("arguments"));
+    let arguments = request.params.as_deref().and_then(|params| member(params, "arguments"));
     check_properties(head, &schema, arguments)
 }
 
@@ -52,12 +54,12 @@ const PARAMETER: &str = "x-mcp-header";
 fn check_properties(
     head: &Head,
     schema: &Value,
-    arguments: Option<&Value>,
+    arguments: Option<&str>,
 ) -> Result<(), ErrorObject> {
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, schema) in properties.into_iter().flatten() {
-        let argument = arguments.and_then(|arguments| arguments.get(name));
-        let argument = argument.filter(|argument| !argument.is_null());
+        let argument = arguments.and_then(|arguments| member(arguments, name));
+        let argument = argument.filter(|argument| *argument != "null");
         if let Some(header) = schema.get(PARAMETER).and_then(Value::as_str) {
             check_parameter(head, header, argument)?;
         }
@@ -66,7 +68,7 @@ fn check_properties(
     Ok(())
 }
 
-fn check_parameter(head: &Head, header: &str, argument: Option<&Value>) -> Result<(), ErrorObject> {
+fn check_parameter(head: &Head, header: &str, argument: Option<&str>) -> Result<(), ErrorObject> {
     let name = format!("Mcp-Param-{header}");
     let key = name.to_ascii_lowercase();
     let Some(argument) = argument else {
@@ -80,20 +82,28 @@ fn check_parameter(head: &Head, header: &str, argument: Option<&Value>) -> Resul
         return Err(mismatch(format!("the header {name} is missing: it repeats an argument")));
     }
     let value = head.header(&key).and_then(mcp_headers::decode);
-    let is_equal = value.as_deref().is_some_and(|value| match argument {
-        Value::String(text) => text == value,
-        Value::Bool(flag) => value == if *flag { "true" } else { "false" },
-        // Spellings of one number are equal.
-        Value::Number(number) => match serde_json::from_str(value) {
-            Ok(Value::Number(other)) => *number == other || number.as_f64() == other.as_f64(),
-            Ok(_) | Err(_) => false,
-        },
-        Value::Null | Value::Array(_) | Value::Object(_) => false,
+    let is_equal = value.as_deref().is_some_and(|value| match argument.as_bytes().first() {
+        Some(b'"') => string(argument).as_deref() == Some(value),
+        Some(b'{' | b'[') | None => false,
+        Some(_) => argument == value || is_same_number(argument, value),
     });
     if is_equal {
         return Ok(());
     }
     Err(mismatch(format!("the header {name} is not what the body says: it must be {argument}")))
+}
+
+/// Whether two texts spell one number.
+fn is_same_number(one: &str, other: &str) -> bool {
+    let real = |text: &str| serde_json::from_str::<f64>(text).ok();
+    match (RequestId::parse(one), RequestId::parse(other)) {
+        // Of whole numbers each digit counts, however many there are.
+        (Some(RequestId::Number(_) | RequestId::Canonical(_)), Some(_)) => {
+            RequestId::parse(one) == RequestId::parse(other)
+        }
+        (None, None) => real(one).is_some_and(|one| real(other) == Some(one)),
+        (Some(_) | None, _) => false,
+    }
 }
 
 fn equal(head: &Head, key: &str, name: &str, wanted: &str) -> Result<(), ErrorObject> {

@@ -1,43 +1,12 @@
 //! Messages as far as HTTP is concerned: which kind one is, and the headers that repeat its members.
 
-use std::borrow::Cow;
-
 use ceased_core::upstream::mirror::Mirror;
 use serde::Deserialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::json_text::{member, members, string};
 use crate::mcp_headers;
-
-#[derive(Deserialize)]
-struct Written<'a> {
-    #[serde(borrow, default)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    params: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize, Default)]
-struct Params<'a> {
-    #[serde(borrow, default, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow, default)]
-    uri: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "taskId")]
-    task_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "requestId")]
-    request_id: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize, Default)]
-struct Meta<'a> {
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/protocolVersion")]
-    version: Option<Cow<'a, str>>,
-}
+use crate::request_params::StatelessParams;
 
 /// Kind of a message of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,14 +60,15 @@ impl Outgoing {
         let Some(described) = self.described.as_mut().filter(|_| !mirrors.is_empty()) else {
             return;
         };
-        let body: Value = serde_json::from_slice(&self.body).unwrap_or_default();
-        let arguments = body.get("params").and_then(|params| params.get("arguments"));
+        let text = str::from_utf8(&self.body).ok();
+        let arguments = text.and_then(|text| member(member(text, "params")?, "arguments"));
         let value = |mirror: &Mirror| {
-            let found = mirror.path.iter().try_fold(arguments?, |at, name| at.get(&**name))?;
-            let text = match found {
-                Value::String(text) => mcp_headers::encode(text).into_owned(),
-                Value::Bool(_) | Value::Number(_) => found.to_string(),
-                Value::Null | Value::Array(_) | Value::Object(_) => return None,
+            let found = mirror.path.iter().try_fold(arguments?, |at, name| member(at, name))?;
+            // A number keeps its spelling: another one can be another number to the server.
+            let text = match found.as_bytes().first()? {
+                b'"' => mcp_headers::encode(&string(found)?).into_owned(),
+                b'{' | b'[' | b'n' => return None,
+                _ => found.to_owned(),
             };
             Some((format!("mcp-param-{}", mirror.header), text))
         };
@@ -115,39 +85,33 @@ impl Outgoing {
 
     /// Reads a message of the engine; `None` for a text that is none.
     pub(crate) fn read(frame: &[u8]) -> Option<Self> {
-        let frame = frame.trim_ascii();
-        let written: Written<'_> = serde_json::from_slice(frame).ok()?;
-        let params = written.params.map_or("{}", RawValue::get);
-        let params: Params<'_> = serde_json::from_str(params).unwrap_or_default();
-        let id = written.id.and_then(number);
-        let kind = match (written.method.as_deref(), id) {
+        let text = str::from_utf8(frame.trim_ascii()).ok()?;
+        let [id, method, params] = members(text, ["id", "method", "params"])?;
+        let (method, id) = (method.and_then(string), id.and_then(number));
+        let params = params.unwrap_or("{}");
+        let kind = match (method.as_deref(), id) {
             (Some(method), Some(id)) => Kind::Call { id, is_initialize: method == "initialize" },
             (Some("notifications/initialized"), None) => Kind::Initialized,
-            (Some("notifications/cancelled"), None) => match params.request_id.and_then(number) {
-                Some(id) => Kind::Cancel { id },
-                None => Kind::Notice,
-            },
+            (Some("notifications/cancelled"), None) => {
+                match member(params, "requestId").and_then(number) {
+                    Some(id) => Kind::Cancel { id },
+                    None => Kind::Notice,
+                }
+            }
             (Some(_), None) | (None, _) => Kind::Notice,
         };
-        let described = written.method.and_then(|method| described(&method, &params));
-        Some(Self { kind, body: frame.to_vec(), described, is_repeated: false })
+        let described = method.and_then(|method| described(method, params));
+        Some(Self { kind, body: text.as_bytes().to_vec(), described, is_repeated: false })
     }
 }
 
-fn number(id: &RawValue) -> Option<u64> {
-    id.get().parse().ok()
+fn number(id: &str) -> Option<u64> {
+    id.parse().ok()
 }
 
-fn described(method: &str, params: &Params<'_>) -> Option<Described> {
-    let meta: Meta<'_> = serde_json::from_str(params.meta?.get()).ok()?;
-    let name = match method {
-        "tools/call" | "prompts/get" => params.name,
-        "resources/read" => params.uri,
-        _ => params.task_id,
-    };
-    let name = name.and_then(|name| serde_json::from_str(name.get()).ok());
-    let (version, method) = (meta.version?.into_owned(), method.to_owned());
-    Some(Described { version, method, name, parameters: Vec::new() })
+fn described(method: String, params: &str) -> Option<Described> {
+    let StatelessParams { version, name, .. } = StatelessParams::read(&method, params)?;
+    Some(Described { version: version?, method, name, parameters: Vec::new() })
 }
 
 #[derive(Deserialize)]
@@ -197,7 +161,7 @@ fn one(text: &[u8]) -> Option<Incoming> {
     let line = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
     Some(Incoming {
         frame: text.iter().map(line).collect(),
-        answers: read.id.filter(|_| is_answer).and_then(number),
+        answers: read.id.filter(|_| is_answer).and_then(|id| number(id.get())),
         is_error: is_answer && read.error.is_some(),
         version: begun.and_then(|begun| begun.version),
     })
@@ -209,4 +173,50 @@ pub(crate) fn error_answer(id: u64, code: i64, message: &str) -> Vec<u8> {
         "jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message},
     });
     answer.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mirrored(arguments: &str) -> Vec<(String, String)> {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let params = format!(r#"{{"name":"t","arguments":{arguments},{meta}}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params}}}"#);
+        let mirror = |header: &str, path: &[&str]| Mirror {
+            header: header.into(),
+            path: path.iter().map(|name| (*name).into()).collect(),
+        };
+        let mut message = Outgoing::read(text.as_bytes()).unwrap();
+        message.mirror(&[mirror("n", &["n"]), mirror("in", &["o", "s"])]);
+        message.described.unwrap().parameters
+    }
+
+    /// A number is repeated as it is written, and a member of no meaning here hides no other.
+    #[test]
+    fn headers_repeat_arguments_as_they_are_written() {
+        let deep = "[".repeat(100) + &"]".repeat(100);
+        for (arguments, n, inner) in [
+            (r#"{"n":5,"o":{"s":"x"}}"#.to_owned(), Some("5"), Some("x")),
+            (r#"{"n":12345678901234567890123}"#.to_owned(), Some("12345678901234567890123"), None),
+            (
+                r#"{"n":1.0,"big":1e400,"o":{"s":"\u00fc"}}"#.to_owned(),
+                Some("1.0"),
+                Some("=?base64?w7w=?="),
+            ),
+            (
+                format!(r#"{{"deep":{deep},"n":true,"o":{{"s":"\ud83d"}}}}"#),
+                Some("true"),
+                Some("=?base64?77+9?="),
+            ),
+            (r#"{"n":null,"o":{"s":[1]}}"#.to_owned(), None, None),
+            (r#"{"n":{"a":1},"o":1}"#.to_owned(), None, None),
+        ] {
+            let header = |name: &str, value: Option<&str>| {
+                value.map(|value| (format!("mcp-param-{name}"), value.to_owned()))
+            };
+            let expected: Vec<_> = header("n", n).into_iter().chain(header("in", inner)).collect();
+            assert_eq!(mirrored(&arguments), expected, "{arguments}");
+        }
+    }
 }

@@ -186,6 +186,6 @@ mod tests {
         let Envelope::Request(request) = Envelope::read(request.as_bytes(), 64) else {
             panic!("{request}")
         };
-        assert!(request.has_metadata && request.method == "ceased/status");
+        assert!(request.has_metadata() && request.method == "ceased/status");
     }
 }
