@@ -179,6 +179,7 @@ impl Remote {
     /// Forgets the cancels of a call that the server has not begun.
     pub(super) fn drop_cancels_of(&mut self, call: u64) {
         self.cancels.retain(|held| held.call != call);
+        self.waiting.retain(|message| message.kind != Kind::Cancel { id: call });
     }
 
     /// The request of a connection is with the server: its cancel may follow.

@@ -19,6 +19,12 @@ const SESSION_BYTES_MAX: usize = 4096;
 /// Bytes of an error text that are shown.
 const SHOWN: usize = 200;
 
+/// Whether a status says that nothing of a request was begun: it is refused for its form, its
+/// credentials, its place or its rate. Others, such as 408, 409 and 422, can come after a part of the work.
+const fn is_unbegun(status: u16) -> bool {
+    matches!(status, 400 | 401 | 403..=407 | 411 | 413..=415 | 417 | 421 | 426 | 428 | 429 | 431)
+}
+
 impl Remote {
     /// Reads on in the response of a connection.
     pub(super) fn read_response(&mut self, slot: SlotId, read: Result<(), String>, now: Instant) {
@@ -145,7 +151,7 @@ impl Remote {
         }
         let Some(message) = self.keep_refused(slot, message, now) else { return };
         let is_refused = matches!(status, 400..=499) && self.names_lost_session(slot);
-        if let (400..=499, Kind::Call { id, .. }) = (status, message.kind) {
+        if let (true, Kind::Call { id, .. }) = (is_unbegun(status), message.kind) {
             self.drop_refused_cancel(slot, id);
         }
         let Some(state) = self.slots.get(&slot) else { return };
@@ -298,6 +304,10 @@ impl Remote {
             self.waiting.push_front(message);
             return self.begin_sse(now);
         }
+        if state.is_cancelled && !is_unbegun(status) {
+            // It can be the answer of a proxy: the cancel establishes its own fate (REM-03).
+            return self.lose(id, false, &format!("the answer is HTTP {status}"));
+        }
         let code = error.and_then(|error| error.get("code")?.as_i64());
         let text = error.and_then(|error| Some(error.get("message")?.as_str()?.to_owned()));
         let text = text.unwrap_or_else(|| {
@@ -309,8 +319,8 @@ impl Remote {
         let remedy = match status {
             UNAUTHORIZED => self.remedy_for_token(),
             403 => "; it refuses these credentials: look at `token_file` and `headers`".to_owned(),
-            502..=504 => "; the outcome of the call is unknown".to_owned(),
-            _ => String::new(),
+            _ if is_unbegun(status) => String::new(),
+            _ => "; the outcome of the call is unknown".to_owned(),
         };
         let why = format!("the server answers HTTP {status}{colon}{text}{remedy}");
         let answer = error_answer(id, code.unwrap_or(code::INTERNAL_ERROR), &why);

@@ -274,3 +274,68 @@ fn half_of_an_answer_is_none() {
         };
     }
 }
+
+/// REM-03: a refusal says that nothing was begun, and its cancel is of no use any more. Other statuses,
+/// and answers of proxies, do not: the server is told.
+#[test]
+fn statuses_of_a_refusal_alone_say_that_nothing_was_begun() {
+    for (status, is_unbegun) in [
+        (400, true),
+        (401, true),
+        (403, true),
+        (404, true),
+        (413, true),
+        (429, true),
+        (408, false),
+        (409, false),
+        (422, false),
+        (500, false),
+        (502, false),
+        (504, false),
+    ] {
+        let (mut kit, slot) = Kit::in_session();
+        kit.call(2);
+        kit.sent(slot);
+        kit.cancel(2);
+        // The cancel is held until the request is surely with the server.
+        kit.answer(slot, &format!("{status} X"), "", "no");
+        let fates: Vec<_> = kit.news.iter().filter_map(fate).collect();
+        assert_eq!(fates.contains(&CancelFate::Unsent), is_unbegun, "{status}: {:?}", kit.news);
+        let told = kit.opened.clone().into_iter().filter(|slot| !kit.closed.contains(slot));
+        let told: Vec<String> =
+            told.collect::<Vec<_>>().into_iter().map(|it| kit.sent(it)).collect();
+        let is_told = told.iter().any(|sent| sent.contains("notifications/cancelled"));
+        assert_eq!(is_told, !is_unbegun && status != 404, "{status}: {told:?}");
+        let is_answered = kit.frames.iter().any(|frame| frame["id"] == 2);
+        assert_eq!(is_answered, is_unbegun && status != 404, "{status}: {:?}", kit.frames);
+    }
+}
+
+fn fate(news: &RemoteNews<'static>) -> Option<CancelFate> {
+    match news {
+        RemoteNews::Cancel { fate, .. } => Some(*fate),
+        RemoteNews::CallLost { .. } | RemoteNews::SessionLost | RemoteNews::SessionEnded => None,
+    }
+}
+
+/// A cancel that waits for a connection is dropped with the refusal of its call.
+#[test]
+fn cancel_of_a_refused_call_does_not_wait_on() {
+    let (mut kit, slot) = Kit::in_session();
+    kit.call(2);
+    kit.sent(slot);
+    (3..10).for_each(|id| kit.call(id));
+    for _ in 0..8 {
+        kit.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
+    }
+    for slot in kit.opened.clone() {
+        kit.sent(slot);
+    }
+    kit.cancel(2);
+    // It may be sent from then on, but for a connection.
+    kit.wait();
+    kit.answer(slot, "403 X", "", "");
+    assert_eq!(kit.news.iter().filter_map(fate).collect::<Vec<_>>(), [CancelFate::Unsent]);
+    let later = kit.sent(slot);
+    assert!(!later.contains("notifications/cancelled"), "{later}");
+}
