@@ -179,6 +179,7 @@ impl Walk {
             session: session.to_owned(),
             has_head: false,
             is_cancelled: false,
+            is_long: !self.is_calm && self.rng.once_in(3),
             event: None,
             since: self.now.at,
         };
@@ -220,9 +221,11 @@ impl Walk {
         let place = *self.rng.pick(&busy);
         let serving = self.wires[&place].serving.as_ref().unwrap();
         let (is_cancelled, has_session) = (serving.is_cancelled, !serving.session.is_empty());
+        let is_long = serving.is_long && !is_cancelled;
         match self.rng.below(12) {
             _ if self.is_calm => self.end_call(place, true),
-            0..3 => {
+            0 | 1 if is_long => self.send_event(place, None),
+            0 | 1 => {
                 if is_cancelled {
                     self.walked.note("late");
                 }

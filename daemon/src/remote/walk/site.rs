@@ -30,6 +30,8 @@ pub(super) struct Serving {
     pub(super) session: String,
     pub(super) has_head: bool,
     pub(super) is_cancelled: bool,
+    /// It is answered after its cancel alone.
+    pub(super) is_long: bool,
     /// Last event with an id.
     pub(super) event: Option<String>,
     /// Time of the last bytes.
