@@ -51,7 +51,8 @@ def update(session, update):
 
 
 def state(session, state, **more):
-    listed = [{"type": "terminal", "terminalId": f"b{session}"}] if session in background else []
+    # A piece has members that change.
+    listed = [{"type": "terminal", "terminalId": f"b{session}", "_meta": {"at": time.monotonic()}}] if session in background else []
     update(session, dict({"sessionUpdate": "state_update", "state": state, "background": listed}, **more))
 
 

@@ -187,6 +187,11 @@ fn background_of(session: &Session<'_>, name: &str) -> (Vec<Value>, bool) {
     (last.unwrap_or_default(), is_left_out)
 }
 
+/// Whether two items of lists are for one piece: its other members may change while it runs.
+fn is_same_piece(one: &Value, other: &Value) -> bool {
+    ["type", TOOL_CALL.id, TERMINAL.id].iter().all(|key| one[key] == other[key])
+}
+
 /// A session whose last turn has left work in the background; the reason if there is none.
 fn begin(context: &Context) -> Result<Result<Background<'_>, Finding>, SessionError> {
     if !context.speaks(V2) {
@@ -232,7 +237,8 @@ pub(crate) fn background_is_spared(context: &Context) -> Result<Finding, Session
         return Ok(Finding::deviates(format!("ended with the turn: {}", listed(gone))));
     }
     let (left, is_left_out) = background_of(&session, &name);
-    if let Some(lost) = pieces.iter().find(|piece| !left.contains(piece)) {
+    let is_left = |piece: &&Value| left.iter().any(|other| is_same_piece(piece, other));
+    if let Some(lost) = pieces.iter().find(|piece| !is_left(piece)) {
         let lost = text::message(lost);
         return Ok(Finding::deviates(format!("no longer listed after the cancel: {lost}")));
     }
