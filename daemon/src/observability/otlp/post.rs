@@ -65,7 +65,58 @@ fn url_of(endpoint: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{Shutdown, TcpListener};
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+
+    /// An answer that ends, or stays away, behind any of its bytes delays nothing beyond the deadline,
+    /// and counts as a delivery only with its whole head.
+    #[test]
+    fn answer_may_be_cut_at_every_byte() {
+        const HEAD: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+        let whole = format!("{HEAD}content-length: 22\r\n\r\n{{\"partialSuccess\":null}}");
+        let head = whole.find("\r\n\r\n").unwrap() + 4;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1/traces", listener.local_addr().unwrap());
+        let server = HttpServer::at(&url, None).unwrap();
+        let collector = Collector { server, headers: Vec::new() };
+        let cuts: Vec<usize> = (0..=whole.len()).collect();
+        let answer = whole.clone();
+        let peers = thread::spawn(move || {
+            // Silent connections stay open until the end.
+            let mut open = Vec::new();
+            for (cut, is_closed) in cuts.into_iter().flat_map(|cut| [(cut, true), (cut, false)]) {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut piece = [0; 1024];
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"{}") {
+                    match stream.read(&mut piece).unwrap() {
+                        0 => break,
+                        count => asked.extend_from_slice(&piece[..count]),
+                    }
+                }
+                let _ = stream.write_all(&answer.as_bytes()[..cut]);
+                if is_closed {
+                    let _ = stream.shutdown(Shutdown::Write);
+                }
+                open.push(stream);
+            }
+            open
+        });
+        for cut in 0..=whole.len() {
+            for is_closed in [true, false] {
+                let is_whole = cut >= head;
+                let within = if is_closed || is_whole { 20_000 } else { 10 };
+                let until = Instant::now() + Duration::from_millis(within);
+                let told = collector.post("{}", until);
+                assert_eq!(told.is_ok(), is_whole, "{cut} {is_closed}: {told:?}");
+            }
+        }
+        drop(peers.join().unwrap());
+    }
 
     #[test]
     fn spans_go_below_the_endpoint() {
