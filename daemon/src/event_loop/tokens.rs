@@ -54,8 +54,13 @@ impl Server {
 
     /// The source of a token has answered.
     pub(super) fn take_token(&mut self, now: Now, bearer: &Bearer, answer: TokenAnswer) {
-        if let Err(lack) = &answer {
-            tracing::warn!(why = lack.why, "a server by URL has no token");
+        match &answer {
+            // It may want none; where it does, each of its calls fails with the reason.
+            Err(lack) if lack.needs_login => {
+                tracing::info!(why = lack.why, "a server by URL is asked without a token");
+            }
+            Err(lack) => tracing::warn!(why = lack.why, "a server by URL has no token"),
+            Ok(_) => {}
         }
         bearer.take(answer, now.at);
         for id in self.remotes.with_token(bearer) {
