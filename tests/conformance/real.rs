@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::sdk::processes::{self, MARK_VARIABLE, Sweep};
 
+mod by_url;
 mod differences;
 mod plan;
 
@@ -57,7 +58,7 @@ pub(crate) fn installed() -> Option<&'static Path> {
             let said = fs::read_to_string(&log).unwrap_or_default();
             panic!("the servers were not installed ({ended:?}); is a registry in reach?\n{said}");
         }
-        for script in ["kit.mjs", "compare.mjs", "cut.mjs", "asking.mjs"] {
+        for script in ["kit.mjs", "compare.mjs", "cut.mjs", "asking.mjs", "http_server.mjs"] {
             // Node.js resolves modules relative to the importing script.
             fs::copy(source(script), folder.join("node").join(script)).expect("a script");
         }

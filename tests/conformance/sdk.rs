@@ -22,7 +22,7 @@ mod modern;
 mod oauth;
 pub(crate) mod processes;
 mod record;
-mod rmcp;
+pub(crate) mod rmcp;
 mod server;
 mod suite;
 

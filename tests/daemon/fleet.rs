@@ -461,7 +461,7 @@ fn written(language: &str, nodes: [&Daemon; 2], front: u16) -> String {
 }
 
 /// Starts a load balancer; `None` where it is not installed.
-fn balancer(home: &Home, language: &str, text: &str) -> Option<Program> {
+pub(crate) fn balancer(home: &Home, language: &str, text: &str) -> Option<Program> {
     let path = home.path().join(language);
     let mut command = std::process::Command::new(language);
     if std::process::Command::new(language).arg("-v").output().is_err() {

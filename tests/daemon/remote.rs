@@ -1,6 +1,7 @@
 //! Servers by URL behind the daemon (REM-01 to REM-05).
 
 pub(crate) mod kit;
+mod nginx;
 mod proxy;
 
 use std::process::Command;
