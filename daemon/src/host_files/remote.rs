@@ -102,10 +102,16 @@ impl RemoteEntry {
     pub(crate) fn movable(&self, format: Format) -> Result<(), String> {
         let imported = "`ceased import` prints it for the daemon's configuration";
         if format != Format::Json {
-            return Err(format!("only entries in JSON are moved; {imported}"));
+            return Err(format!(
+                "hosts with TOML or YAML refuse or lose `headers` beside a command, so that it could \
+                 not be undone; {imported}"
+            ));
         }
         if self.kind.as_ref().is_some_and(|kind| kind.value == "remote") {
-            return Err(format!("its host has another form for commands; {imported}"));
+            return Err(format!(
+                "its host writes commands in another form, which has no place for the address; \
+                 {imported}"
+            ));
         }
         match self.url.contains(['?', '@']) || self.url.contains("${") {
             true => Err(format!("its URL may have a secret; {imported}")),
