@@ -36,6 +36,14 @@ impl Format {
         }
     }
 
+    /// The name of a member as a key of the format.
+    pub(super) fn key(self, name: &str) -> String {
+        match self {
+            Self::Json => format!("\"{name}\""),
+            Self::Toml | Self::Yaml => name.to_owned(),
+        }
+    }
+
     /// The key of arguments, with the separator in front of its value.
     pub(super) const fn args_key(self) -> &'static str {
         match self {

@@ -4,14 +4,27 @@
 use std::ops::Range;
 
 use super::binary::Binary;
-use super::command::{CommandEntry, Layout, Text};
-use super::document::{Format, Node};
+use super::command::{Args, CommandEntry, Layout, Text};
+use super::document::{Format, Member, Node};
 use super::edit::Edit;
+use super::splice::{FLOW, is_block, line_start, member_separator};
 
 /// Keys of the address of a server that is reached over HTTP.
 pub(super) const ADDRESSES: [&str; 4] = ["url", "serverUrl", "httpUrl", "uri"];
 /// Keys of the headers.
 const HEADERS: [&str; 2] = ["headers", "http_headers"];
+/// Members about HTTP, which Codex and OpenCode refuse beside a command, and Goose drops when it saves.
+const OF_HTTP: [&str; 7] = [
+    "headers",
+    "http_headers",
+    "env_http_headers",
+    "bearer_token_env_var",
+    "oauth",
+    "oauth_resource",
+    "scopes",
+];
+/// Type of an entry of OpenCode, whose commands are one list.
+const JOINED: &str = "remote";
 /// Before the key of the address, as an argument without an effect but that `undo` finds it. No
 /// command begins so.
 const MARK: &str = "--";
@@ -25,6 +38,10 @@ pub(crate) struct RemoteEntry {
     member: (String, Range<usize>, Range<usize>),
     /// The value of the member `type`.
     kind: Option<Text>,
+    /// Bytes of the entry.
+    map: Range<usize>,
+    /// A member about HTTP beside the address.
+    of_http: Option<String>,
 }
 
 /// The URL and headers of an entry of this type.
@@ -42,7 +59,12 @@ pub(super) fn of(node: &Node, kind: &str) -> Result<RemoteEntry, String> {
     let url = address.node.text().ok_or("its address is no string")?.to_owned();
     let headers = headers_of(node)?;
     let member = (address.name.clone(), address.key.clone(), address.node.span.clone());
-    Ok(RemoteEntry { url, headers, member, kind: kind_of(node) })
+    // Goose writes empty headers, and does without them.
+    let is_empty = |it: &Member| it.node.is_map() && it.node.members().is_empty();
+    let counts =
+        |it: &&Member| OF_HTTP.contains(&&*it.name) && !(member.0 == "uri" && is_empty(it));
+    let of_http = node.members().iter().find(counts).map(|it| it.name.clone());
+    Ok(RemoteEntry { url, headers, member, kind: kind_of(node), map: node.span.clone(), of_http })
 }
 
 fn headers_of(node: &Node) -> Result<Vec<(String, String)>, String> {
@@ -77,10 +99,14 @@ pub(super) fn moved(node: &Node, command: &CommandEntry) -> Option<RemoteEntry> 
     if !ADDRESSES.contains(&key) || own.len() > 3 {
         return None;
     }
-    let Layout::Split { key: program, args: Some(args), .. } = &command.layout else { return None };
-    let member = (key.to_owned(), program.clone(), program.start..args.span.end);
-    let headers = headers_of(node).ok()?;
-    Some(RemoteEntry { url: (*url).to_owned(), headers, member, kind: kind_of(node) })
+    let (program, end) = match &command.layout {
+        Layout::Split { key, args: Some(args), .. } => (key, args.span.end),
+        Layout::Joined { list, .. } => (&list.key, list.span.end),
+        Layout::Split { args: None, .. } => return None,
+    };
+    let member = (key.to_owned(), program.clone(), program.start..end);
+    let (url, headers, map) = ((*url).to_owned(), headers_of(node).ok()?, node.span.clone());
+    Some(RemoteEntry { url, headers, member, kind: kind_of(node), map, of_http: None })
 }
 
 impl RemoteEntry {
@@ -94,23 +120,27 @@ impl RemoteEntry {
         !self.headers.is_empty() || self.url.contains(['?', '@'])
     }
 
+    fn is_joined(&self) -> bool {
+        self.kind.as_ref().is_some_and(|kind| kind.value == JOINED)
+    }
+
     /// Whether the entry can be moved into the daemon.
     ///
     /// # Errors
-    /// If its host has another form for commands, its file cannot be edited so, or its URL may have a
-    /// secret, which every user of the machine would see in a command line.
+    /// If its host would lose a part of it, or its URL may have a secret, which every user of the
+    /// machine would see in a command line.
     pub(crate) fn movable(&self, format: Format) -> Result<(), String> {
         let imported = "`ceased import` prints it for the daemon's configuration";
-        if format != Format::Json {
+        let is_strict = format != Format::Json || self.is_joined();
+        if let Some(name) = self.of_http.as_ref().filter(|_| is_strict) {
             return Err(format!(
-                "hosts with TOML or YAML refuse or lose `headers` beside a command, so that it could \
-                 not be undone; {imported}"
+                "its host refuses or loses `{name}` beside a command, so that it could not be \
+                 undone; {imported}"
             ));
         }
-        if self.kind.as_ref().is_some_and(|kind| kind.value == "remote") {
+        if format == Format::Yaml && self.url.contains(FLOW) {
             return Err(format!(
-                "its host writes commands in another form, which has no place for the address; \
-                 {imported}"
+                "its URL has a character that would need quotes in a list; {imported}"
             ));
         }
         match self.url.contains(['?', '@']) || self.url.contains("${") {
@@ -122,7 +152,7 @@ impl RemoteEntry {
     /// Has the host run this program with these arguments instead.
     ///
     /// # Errors
-    /// If its host has another form for commands, or its file cannot be edited so.
+    /// If it cannot be moved.
     pub(super) fn replace(
         &self,
         text: &str,
@@ -134,14 +164,24 @@ impl RemoteEntry {
         let (name, key, value) = &self.member;
         let written = |span: &Range<usize>| text.get(span.clone()).unwrap_or_default();
         let colon = written(&(key.end..value.start));
+        let ours = format.quoted(&binary.0);
         let mut words: Vec<String> = leading.iter().map(|word| format.quoted(word)).collect();
         words.push(format.quoted(&format!("{MARK}{name}")));
         words.push(written(value).to_owned());
         // The bytes move, so that `restore` has their very spelling.
         words.extend(self.kind.iter().map(|kind| written(&kind.span).to_owned()));
-        let (ours, words) = (format.quoted(&binary.0), words.join(", "));
-        let new = format!("\"command\"{colon}{ours}, \"args\"{colon}[{words}]");
-        let kind = self.kind.iter().map(|kind| Edit::new(kind.span.clone(), "\"stdio\""));
+        let words = words.join(", ");
+        // Goose has names of its own.
+        let program = format.key(if name == "uri" { "cmd" } else { "command" });
+        let (new, kind) = match self.is_joined() {
+            true => (format!("{program}{colon}[{ours}, {words}]"), "\"local\""),
+            false => {
+                let (next, args) =
+                    (member_separator(text, format, &self.map, key), format.key("args"));
+                (format!("{program}{colon}{ours}{next}{args}{colon}[{words}]"), "\"stdio\"")
+            }
+        };
+        let kind = self.kind.iter().map(|old| Edit::new(old.span.clone(), kind));
         Ok(std::iter::once(Edit::new(key.start..value.end, new)).chain(kind).collect())
     }
 
@@ -152,29 +192,45 @@ impl RemoteEntry {
         format: Format,
         command: &CommandEntry,
     ) -> Option<Vec<Edit>> {
-        let Layout::Split { program, key, args: Some(args) } = &command.layout else { return None };
+        let (key, value, args) = match &command.layout {
+            Layout::Split { program, key, args: Some(args) } => (key, &program.span, args),
+            Layout::Joined { list, .. } => (&list.key, &list.span, list),
+            Layout::Split { args: None, .. } => return None,
+        };
         let written = |span: &Range<usize>| text.get(span.clone()).unwrap_or_default();
         let dashes = command.wrapping()?;
-        let address = args.items.get(dashes + 2)?;
-        let colon = written(&(key.end..program.span.start));
-        let new = format!("{}{colon}{}", format.quoted(&self.member.0), written(&address.span));
-        let between = program.span.end..args.key.start;
-        let mut edits = match text.get(between).map(str::trim) {
-            Some(",") => vec![Edit::new(key.start..args.span.end, new)],
+        let address = command.arguments().get(dashes + 2)?;
+        let colon = written(&(key.end..value.start));
+        let new = format!("{}{colon}{}", format.key(&self.member.0), written(&address.span));
+        let between = text.get(value.end..args.key.start);
+        let is_next =
+            |it: &str| it.trim() == "," || it == member_separator(text, format, &command.map, key);
+        let mut edits = match value == &args.span || between.is_some_and(is_next) {
+            true => vec![Edit::new(key.start..args.span.end, new)],
             // The host has written its members in another order.
-            Some(_) | None => {
-                let rest = args.span.end..text.len();
-                let after = written(&rest).trim_start().strip_prefix(',').map(str::trim_start);
-                let gone = match after {
-                    Some(after) => args.key.start..text.len() - after.len(),
-                    None => written(&(0..args.key.start)).rfind(',')?..args.span.end,
-                };
-                vec![Edit::new(key.start..program.span.end, new), Edit::new(gone, "")]
+            false => {
+                let gone = apart(text, is_block(text, format, &command.map), args)?;
+                vec![Edit::new(key.start..value.end, new), Edit::new(gone, "")]
             }
         };
-        let old = args.items.get(dashes + 3);
+        let old = command.arguments().get(dashes + 3);
         let kind = self.kind.iter().zip(old);
         edits.extend(kind.map(|(now, old)| Edit::new(now.span.clone(), written(&old.span))));
         Some(edits)
+    }
+}
+
+/// The bytes of arguments that stand apart from their program, with the separator that goes with them.
+fn apart(text: &str, is_block: bool, args: &Args) -> Option<Range<usize>> {
+    let rest = text.get(args.span.end..)?;
+    if is_block {
+        let start = line_start(text, args.key.start);
+        let is_alone = text.get(start..args.key.start)?.trim().is_empty();
+        let end = rest.find('\n').map_or(text.len(), |at| args.span.end + at + 1);
+        return is_alone.then_some(start..end);
+    }
+    match rest.trim_start().strip_prefix(',').map(str::trim_start) {
+        Some(after) => Some(args.key.start..text.len() - after.len()),
+        None => Some(text.get(..args.key.start)?.rfind(',')?..args.span.end),
     }
 }

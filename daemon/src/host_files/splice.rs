@@ -65,7 +65,7 @@ pub(super) fn wrap(
 }
 
 /// Characters that end a plain text in a list of YAML.
-const FLOW: [char; 5] = [',', '[', ']', '{', '}'];
+pub(super) const FLOW: [char; 5] = [',', '[', ']', '{', '}'];
 
 fn is_quoted(text: &str) -> bool {
     text.starts_with(['"', '\''])
@@ -90,12 +90,32 @@ fn separator(text: &str, format: Format, list: &Args, first: &Text) -> Result<St
     Ok(format!("{}{indent}- ", line_end(text, first.span.start)))
 }
 
-/// Whether members of the map stand in lines of their own.
-fn is_block(text: &str, format: Format, entry: &CommandEntry) -> bool {
+/// Whether members of a map stand in lines of their own.
+pub(super) fn is_block(text: &str, format: Format, map: &Range<usize>) -> bool {
     match format {
         Format::Json => false,
-        Format::Toml | Format::Yaml => !written(text, &entry.map).starts_with('{'),
+        Format::Toml | Format::Yaml => !written(text, map).starts_with('{'),
     }
+}
+
+/// The text between two members of a map, of which the first has this key.
+pub(super) fn member_separator(
+    text: &str,
+    format: Format,
+    map: &Range<usize>,
+    key: &Range<usize>,
+) -> String {
+    if !is_block(text, format, map) {
+        return ", ".to_owned();
+    }
+    let before = written(text, &(line_start(text, key.start)..key.start));
+    let prefix = match format {
+        // Of a dotted key, all but its last part.
+        Format::Toml => before.to_owned(),
+        // A dash of a list stands before the first member alone.
+        Format::Json | Format::Yaml => " ".repeat(before.chars().count()),
+    };
+    format!("{}{prefix}", line_end(text, key.start))
 }
 
 /// Adds a member behind the program, whose key is `key` and which ends at `end`.
@@ -107,22 +127,16 @@ fn new_member(
     end: usize,
     member: &str,
 ) -> Edit {
-    if !is_block(text, format, entry) {
-        return Edit::new(end..end, format!(", {member}"));
+    let new = member_separator(text, format, &entry.map, key) + member;
+    if !is_block(text, format, &entry.map) {
+        return Edit::new(end..end, new);
     }
-    let before = written(text, &(line_start(text, key.start)..key.start));
-    let prefix = match format {
-        // Of a dotted key, all but its last part.
-        Format::Toml => before.to_owned(),
-        // A dash of a list stands before the first member alone.
-        Format::Json | Format::Yaml => " ".repeat(before.chars().count()),
-    };
     let line = text.get(end..).and_then(|rest| rest.find('\n')).map_or(text.len(), |at| end + at);
     let line = if written(text, &(end..line)).ends_with('\r') { line - 1 } else { line };
-    Edit::new(line..line, format!("{}{prefix}{member}", line_end(text, key.start)))
+    Edit::new(line..line, new)
 }
 
-fn line_start(text: &str, at: usize) -> usize {
+pub(super) fn line_start(text: &str, at: usize) -> usize {
     text.get(..at).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1)
 }
 
@@ -176,7 +190,7 @@ fn own_member(
     if !is_dense {
         return None;
     }
-    if !is_block(text, format, entry) {
+    if !is_block(text, format, &entry.map) {
         let is_next = text.get(program.span.end..args.key.start)? == ", ";
         return is_next.then_some(program.span.end..args.span.end);
     }

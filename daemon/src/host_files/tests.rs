@@ -242,7 +242,7 @@ fn entries_by_url_are_shared_and_come_back() {
     let text = "{\"mcpServers\":{\"a\":{\"url\":\"https:\\/\\/a\"},\n\
                 \"b\" : { \"type\" : \"sse\", // why\n \"headers\": {\"X\": \"1\"}, \"serverUrl\" :\t\"https://b\" },\n\
                 \"c\":{\"httpUrl\":\"https://c\",\"type\":\"streamable-http\",\"timeout\":5,},\n\
-                \"d\":{\"type\":\"remote\",\"url\":\"https://d\"}}}";
+                \"d\":{\"type\":\"remote\",\"headers\":{},\"url\":\"https://d\"}}}";
     let names = ["a", "b", "c", "d"].map(|name| Ok(name.to_owned()));
     let outcome = share(text, JSON, &Binary::at(BINARY), &names, &[]).unwrap();
     let new = outcome.apply(text);
@@ -267,6 +267,71 @@ fn entries_by_url_are_shared_and_come_back() {
     let back = undo(&anew, JSON).unwrap().apply(&anew);
     let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(read(&back)["mcpServers"]["a"]["url"], "https://a", "{back}");
+}
+
+/// So do those of hosts with TOML, YAML, or commands in one list, unless something of them would be lost.
+#[test]
+fn entries_by_url_of_every_format_are_shared_and_come_back() {
+    let shared = |text: &str, format| {
+        let all = entries(text, format).unwrap();
+        let names: Vec<_> = all.iter().map(|it| Ok(it.name.clone())).collect();
+        let outcome = share(text, format, &Binary::at("/c/ceased"), &names, &[]).unwrap();
+        let is_left = outcome.entries.iter().map(|it| matches!(it.1, Change::Left(_))).collect();
+        let new = outcome.apply(text);
+        assert_eq!(undo(&new, format).unwrap().apply(&new), text, "{new}");
+        let urls = |text: &str| -> Vec<Option<String>> {
+            let all = entries(text, format).unwrap();
+            all.iter().map(|it| it.remote().map(|it| it.url.clone())).collect()
+        };
+        assert_eq!(urls(&new), urls(text), "{new}");
+        (new, is_left)
+    };
+    let connect = |name| format!(r#""connect", "--spawn", "--server", "{name}", "--""#);
+    let toml = "[mcp_servers.a]\nurl = 'https://a/mcp'   # why\nenabled = true\n\n[mcp_servers.b]\n\
+                url = \"https://b\"\nbearer_token_env_var = \"T\"\n\n\
+                [mcp_servers]\nc = { url = \"https://c\" }\nd.url = \"https://d\"";
+    for text in [toml.to_owned(), toml.replace('\n', "\r\n")] {
+        let (new, is_left): (String, Vec<bool>) = shared(&text, Format::Toml);
+        assert_eq!(is_left, [false, true, false, false]);
+        let new = new.replace('\r', "");
+        let a = format!("args = [{}, \"--url\", 'https://a/mcp']", connect("a"));
+        assert!(new.contains(&format!("command = \"/c/ceased\"\n{a}   # why\nen")), "{new}");
+        assert!(new.contains("c = { command = \"/c/ceased\", args = ["), "{new}");
+        assert!(new.contains("\nd.command = \"/c/ceased\"\nd.args = ["), "{new}");
+    }
+    let yaml = "extensions:\n  a:\n    enabled: true\n    headers: {}\n    name: a\n    type: streamable_http\n    \
+                uri: https://a/mcp\n  b:\n    headers:\n      X: y\n    type: sse\n    uri: https://b\n  \
+                c:\n    uri: \"https://c\" # why\n    type: sse\n";
+    let (new, is_left) = shared(yaml, Format::Yaml);
+    assert_eq!(is_left, [false, true, false]);
+    let a = format!("args: [{}, \"--uri\", https://a/mcp, streamable_http]", connect("a"));
+    assert!(
+        new.contains(&format!("    type: \"stdio\"\n    cmd: \"/c/ceased\"\n    {a}\n")),
+        "{new}"
+    );
+    // Goose has written its file anew.
+    let lines = "    args:\n    - connect\n    - --server\n    - a\n    - --\n    - --uri\n    - https://a/mcp\n    \
+                 - streamable_http\n";
+    let anew = |before, after| {
+        let head = "extensions:\n  a:\n    type: stdio\n";
+        format!("{head}{before}    cmd: /c/ceased\n{after}    name: a\n")
+    };
+    for anew in [anew("", lines), anew(lines, "")] {
+        let want =
+            "extensions:\n  a:\n    type: streamable_http\n    uri: https://a/mcp\n    name: a\n";
+        assert_eq!(undo(&anew, Format::Yaml).unwrap().apply(&anew), want);
+    }
+    let list =
+        "mcpServers:\n  - url: https://a\n    name: a\n  - name: b\n    url: 'https://b/{x}'\n";
+    let (new, is_left) = shared(list, Format::Yaml);
+    assert_eq!(is_left, [false, true]);
+    assert!(new.contains("  - command: \"/c/ceased\"\n    args: ["), "{new}");
+    let opencode = r#"{"mcp":{"a":{"type":"remote","url":"https:\/\/a","enabled":true},
+        "b":{"url" : "https://b", "oauth": {}, "type":"remote"}}}"#;
+    let (new, is_left) = shared(opencode, JSON);
+    assert_eq!(is_left, [false, true]);
+    let a = format!(r#"["/c/ceased", {}, "--url", "https:\/\/a", "remote"]"#, connect("a"));
+    assert!(new.contains(&format!(r#"{{"type":"local","command":{a},"enabled":true}}"#)), "{new}");
 }
 
 /// Agents of Zed and JetBrains get `ceased wrap --acp --`, and get their very spelling back.

@@ -126,10 +126,10 @@ impl Reader<'_> {
         let is_flow = self.text.get(open.start..).is_some_and(|it| it.starts_with(['[', '{']));
         // A block ends where the next line begins.
         let last = open.nodes.iter().map(|node| node.span.end).max();
-        // The parser counts spaces behind a bracket as a part of it.
-        let written = self.text.get(open.start..end).unwrap_or_default().trim_end();
-        let flow_end = open.start + written.len();
-        let end = if is_flow { flow_end } else { last.unwrap_or(open.start) };
+        let end = match is_flow {
+            true => self.bracket(last.unwrap_or(open.start + 1)..end),
+            false => last.unwrap_or(open.start),
+        };
         let span = open.start..end.max(open.start);
         let value = match (open.is_bound, open.is_map) {
             (true, _) => Value::Bound(String::new()),
@@ -137,6 +137,19 @@ impl Reader<'_> {
             (false, true) => members(open.nodes),
         };
         self.add(Node { span, value });
+    }
+
+    /// The end of the bracket that closes a list or map, behind the last of its nodes. The parser counts
+    /// spaces and a comment behind it as a part of it.
+    fn bracket(&self, rest: Range<usize>) -> usize {
+        let mut is_comment = false;
+        let closes = |(_, c): &(usize, char)| {
+            is_comment = *c == '#' || is_comment && *c != '\n';
+            !is_comment && matches!(c, ']' | '}')
+        };
+        let written = self.text.get(rest.clone()).unwrap_or_default();
+        let found = written.char_indices().find(closes);
+        found.map_or(rest.end, |(at, _)| rest.start + at + 1)
     }
 
     fn add(&mut self, mut node: Node) {
