@@ -8,11 +8,14 @@ use std::process::Command;
 
 use ceased_tests::binary::ceased;
 use ceased_tests::daemon::{Daemon, Home, wait_until};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use self::kit::{Remote, proof};
 use crate::probe::tls::Certificates;
 use crate::servers::kit::{error, names, say};
+
+/// Revisions of clients.
+const REVISIONS: [&str; 5] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"];
 
 /// REM-01: servers of every transport are found, listed and called, and calls are told from each
 /// other.
@@ -116,6 +119,49 @@ fn cancel_closes_the_stream_of_a_request_without_a_session() {
     assert!(remote.notes().iter().all(|it| it["closed"] != posts[1]["body"]["id"]));
     peer.cancel(second);
     remote.wait_closed(&posts[1]["body"]["id"]);
+}
+
+/// REM-01, REM-02, REM-03: clients of every revision call servers of every one, and their cancels become
+/// those of the server, with its own id.
+#[test]
+fn revisions_of_clients_and_servers_may_differ() {
+    for era in ["session", "modern", "sse"] {
+        let remote = Remote::start(era, &[]);
+        let daemon = remote.daemon("");
+        for (at, revision) in REVISIONS.iter().enumerate() {
+            let (mut peer, is_modern) = (daemon.connect(), *revision == "2026-07-28");
+            if !is_modern {
+                let begin = json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "kit", "version": "0"}});
+                let begun = peer.result("initialize", &begin.to_string());
+                assert_eq!(begun["protocolVersion"], *revision);
+                peer.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+            }
+            let params = |tool: &str, arguments: Value| {
+                let mut params = json!({"name": tool, "arguments": arguments});
+                if is_modern {
+                    params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(revision);
+                    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+                }
+                params.to_string()
+            };
+            let told = peer.result("tools/call", &params("echo", json!({"text": revision})));
+            assert_eq!(told["content"][0]["text"], *revision, "{era}");
+            let call = peer.request("tools/call", &params("hold", json!({})));
+            let posted = remote.wait_for("tools/call", 2 * at + 2).remove(2 * at + 1);
+            peer.cancel(call);
+            let expected = if era == "modern" { "stream_closed" } else { "told" };
+            assert_eq!(kit::proofs(&daemon, at + 1)[at], expected, "{era} {revision}");
+            if era == "modern" {
+                remote.wait_closed(&posted["body"]["id"]);
+            } else {
+                let told = remote.wait_for("notifications/cancelled", at + 1);
+                assert_eq!(told[at]["body"]["params"]["requestId"], posted["body"]["id"], "{era}");
+            }
+            assert!(!peer.has_answer(call), "CAN-08: {era} {revision}");
+        }
+        let told = remote.posts("notifications/cancelled").len();
+        assert_eq!(told, if era == "modern" { 0 } else { REVISIONS.len() }, "{era}");
+    }
 }
 
 /// REM-03: an ignored cancel ends a session of one client, if the settings say so, or of one call.

@@ -110,15 +110,20 @@ pub(crate) fn configure(home: &Home, url: &str, more: &str) {
 
 /// The proof in the record of the only cancel.
 pub(crate) fn proof(daemon: &Daemon) -> String {
+    proofs(daemon, 1).remove(0)
+}
+
+/// The proofs in the records of this many cancels.
+pub(crate) fn proofs(daemon: &Daemon, count: usize) -> Vec<String> {
     let path = daemon.home.path().join("audit.log");
-    let mut found = None;
+    let mut found = Vec::new();
     wait_until("the cancel is recorded", || {
         let text = fs::read_to_string(&path).unwrap_or_default();
         let records = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        found = records.filter_map(|it| it["proof"].as_str().map(str::to_owned)).next_back();
-        found.is_some()
+        found = records.filter_map(|it| it["proof"].as_str().map(str::to_owned)).collect();
+        found.len() >= count
     });
-    found.unwrap_or_default()
+    found
 }
 
 /// Writes a file that only its owner reads.

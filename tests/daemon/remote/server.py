@@ -191,9 +191,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(result(id, "second"))
             return self.cut()
         if era == "sse":
-            self.plain(202)
-            event(id).wait(30)
-            return
+            return self.plain(202)
         self.begin_events()
         if tool == "resume":
             kept["e1"] = result(id, "resumed")
