@@ -1,7 +1,7 @@
 //! The server: one thread, one poll, one engine.
 //!
 //! A turn reads input, handles reports of other threads, advances the time, carries out the
-//! engine's actions and sends its output, in this order. It blocks only in the poll.
+//! engine's actions, sends its output and reads strangers, in this order. It blocks only in the poll.
 
 mod actions;
 mod admission;
@@ -214,6 +214,10 @@ impl Server {
         self.engine.handle(now, Event::Turn, &mut self.actions);
         self.act(now);
         self.send(now);
+        if polls {
+            // After the output of all others.
+            self.read_strangers(now);
+        }
         self.resume_paused();
         self.observer.audit.hand_over();
         self.look_how_full(now);

@@ -80,6 +80,14 @@ impl Server {
         Ok(conn)
     }
 
+    /// Adds a connection that has no identity yet, unless the kernel says for whom it acts.
+    pub(super) fn add_stranger(&mut self, link: Link) -> io::Result<ConnId> {
+        let is_stranger = matches!(link.peer(), Origin::Tcp { .. });
+        let conn = self.add_connection(link, false)?;
+        self.connections.set_stranger(conn, is_stranger);
+        Ok(conn)
+    }
+
     /// Whether a tool runs where its client is.
     fn has_tools_in_client_directories(&self) -> bool {
         self.settings.catalog.iter().any(|tool| {
@@ -144,7 +152,7 @@ impl Server {
         let until = now.at + self.authenticate_within;
         let link = Link::new(transport, limits);
         let party = Party::from(link.peer());
-        let conn = self.add_connection(link, false)?;
+        let conn = self.add_stranger(link)?;
         self.handshakes.begin(conn, party, access, until);
         Ok(())
     }
@@ -189,7 +197,7 @@ impl Server {
             None
         } else {
             let link = Link::new(transport, FrameLimits { frame_bytes_max: auth::BYTES_MAX });
-            Some(self.add_connection(link, false)?)
+            Some(self.add_stranger(link)?)
         };
         let why = &error.message;
         let is_news = self.record_refusal(now, conn, identity, &origin, kind, why);
@@ -368,15 +376,19 @@ impl BufferedFrame {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
-    use std::io::Write as _;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpStream;
     use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::UnixStream;
 
-    use ceased_transports::Socket;
+    use ceased_transports::{Address, Socket};
     use mio::Events;
 
+    use super::super::state::listen_spec::ListenSpec;
+    use super::super::state::read_scheduler::STRANGERS_MAX;
     use super::*;
     use crate::Daemon;
+    use crate::access::Access;
     use crate::token_file::Tokens;
     use std::sync::Arc;
 
@@ -403,5 +415,45 @@ mod tests {
             }
             assert_eq!(server.handshakes.deadline(), None, "{said:?}");
         }
+    }
+
+    /// AUTH-02: however many strangers connect, a turn answers a known peer and takes few of them; and
+    /// none is forgotten.
+    #[test]
+    fn strangers_are_taken_after_known_peers() {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let access = Access::Tokens(TokenAccess { tokens: Arc::default(), anonymous: false });
+        let address = Address::Tcp(any);
+        let mut server = Daemon::new().build().unwrap();
+        let spec = ListenSpec { address, group: None, access, http: None };
+        let Address::Tcp(bound) = server.listen_for(spec).unwrap() else { panic!("{any}") };
+        server.register_listeners(0).unwrap();
+        let mut strangers: Vec<TcpStream> = Vec::new();
+        for _ in 0..64 {
+            let mut stranger = TcpStream::connect(bound).unwrap();
+            stranger.write_all(b"no token\n").unwrap();
+            stranger.set_nonblocking(true).unwrap();
+            strangers.push(stranger);
+        }
+        let (mut known, theirs) = UnixStream::pair().unwrap();
+        server.serve_peer(Box::new(Socket::from_unix(theirs).unwrap()), false).unwrap();
+        known.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n").unwrap();
+        known.set_nonblocking(true).unwrap();
+        let mut events = Events::with_capacity(128);
+        server.turn(&mut events, true).unwrap();
+        let mut answer = [0; 256];
+        assert!(known.read(&mut answer).is_ok_and(|count| count > 0));
+        assert!(server.connections.len() <= 1 + STRANGERS_MAX, "{}", server.connections.len());
+        strangers.retain_mut(|stranger| stranger.read(&mut answer).is_err());
+        assert_eq!(strangers.len(), 64, "answered before the known peer");
+        // One at least in each turn.
+        for _ in 0..2 * 64 {
+            server.turn(&mut events, true).unwrap();
+            strangers.retain_mut(|stranger| stranger.read(&mut answer).is_err());
+            if strangers.is_empty() {
+                return;
+            }
+        }
+        panic!("{} of 64 strangers were not answered", strangers.len());
     }
 }

@@ -101,7 +101,7 @@ impl Server {
             let limit = ("connections", limits.connections_max, Status::Unavailable);
             (limit, self.http.longest_kept(None))
         } else {
-            self.http.seat(conn, party);
+            self.seat_as(conn, party);
             return Ok(());
         };
         let operators = &self.settings.operators;
@@ -116,8 +116,14 @@ impl Server {
             self.record_refusal(now, Some(conn), caller.identity.clone(), &origin, kind, &why);
             return Err(Response::text(status, &why).header("retry-after", "1"));
         }
-        self.http.seat(conn, party);
+        self.seat_as(conn, party);
         Ok(())
+    }
+
+    /// Counts a connection as one of a party, and reads it as those of known callers from now on.
+    fn seat_as(&mut self, conn: ConnId, party: Party) {
+        self.http.seat(conn, party);
+        self.connections.set_stranger(conn, false);
     }
 
     /// Gives a connection a place as soon as a head is accepted, before the body has arrived.
@@ -171,7 +177,7 @@ impl Server {
             ..HttpLimits::default()
         };
         let link = Link::new(transport, self.settings.limits.frames);
-        let conn = self.add_connection(link, false)?;
+        let conn = self.add_stranger(link)?;
         let shared = (Arc::clone(&self.http.passes), Arc::clone(&self.http.health));
         let dated = (limits, Arc::clone(&self.http.date));
         let peer = HttpPeer::new(rules, origin, inspected, shared, dated, now.at);

@@ -60,6 +60,24 @@ impl Server {
         }
     }
 
+    /// Reads connections without an identity, for a bounded time: their number and the cost of their
+    /// tokens are the choice of peers that may have no right to either.
+    pub(super) fn read_strangers(&mut self, now: Now) {
+        let (begun, mut count) = (self.clock.now().at, 0);
+        while count < read_scheduler::STRANGERS_MAX
+            && (count == 0 || self.clock.now().at - begun < read_scheduler::STRANGERS_TIME)
+            && let Some(conn) = self.connections.reads().next_stranger()
+        {
+            self.read(now, conn);
+            count += 1;
+        }
+        if count > 0 {
+            // In this turn: a reload in the next one may close a connection whose token it revokes.
+            self.act(now);
+            self.send(now);
+        }
+    }
+
     /// Reads a bounded amount from one peer, unless the receiver of its frames does not keep up.
     fn read_unless_paused(&mut self, now: Now, conn: ConnId) -> Cost {
         if self.is_paused(conn) {

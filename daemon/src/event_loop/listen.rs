@@ -69,7 +69,12 @@ impl Server {
     /// Accepts peers waiting at the listeners.
     pub(super) fn take_peers(&mut self, now: Now) {
         for index in 0..self.listeners.len() {
-            for _ in 0..ACCEPTS_MAX {
+            for count in 0..ACCEPTS_MAX {
+                // Strangers are accepted as fast as they are read, one of each listener at least.
+                let is_full = self.connections.reads().is_full_of_strangers();
+                if count > 0 && is_full && self.listeners.has_strangers(index) {
+                    break;
+                }
                 let Some(accepted) = self.listeners.accept(index, now.at) else { break };
                 match accepted {
                     Accepted::Peer(transport, entry) => {

@@ -34,6 +34,8 @@ struct Connection {
     sole: bool,
     /// Closed as soon as its output is sent.
     closing: bool,
+    /// It has no identity yet, and is read after those that have one.
+    is_stranger: bool,
     /// The audit log has a record of its start, and gets one of its end.
     recorded: bool,
     /// Token that it authenticated with.
@@ -141,9 +143,16 @@ impl Connections {
         let token = EventToken(usize::try_from(conn.get()).unwrap_or(usize::MAX));
         link.register(registry, token)?;
         self.next_id += 1;
-        let (closing, recorded, token, backlog) = (false, false, None, None);
-        let place = self.reads.front();
-        let connection = Connection { link, sole, closing, recorded, token, backlog, place };
+        let connection = Connection {
+            link,
+            sole,
+            closing: false,
+            is_stranger: false,
+            recorded: false,
+            token: None,
+            backlog: None,
+            place: self.reads.front(),
+        };
         self.open.insert(conn, Box::new(connection));
         self.note_readable(conn);
         Ok(conn)
@@ -161,7 +170,7 @@ impl Connections {
         let mut gone = self.open.remove(conn)?;
         // Fails only if the descriptor is already deregistered.
         let _ = gone.link.deregister(registry);
-        self.reads.remove(conn, gone.place);
+        self.reads.remove(conn, gone.place, gone.is_stranger);
         let Connection { link, sole, recorded, .. } = *gone;
         Some(Closed { link, sole, recorded })
     }
@@ -177,6 +186,7 @@ impl Connections {
             connection.token = token;
             connection.link.set_frame_limits(limits);
         }
+        self.set_stranger(conn, false);
     }
 
     /// Marks a connection whose start is in the audit log.
@@ -280,10 +290,19 @@ impl Connections {
         self.reads.alone_since()
     }
 
+    /// A connection has an identity from now on, or none yet.
+    pub(crate) fn set_stranger(&mut self, conn: ConnId, is_stranger: bool) {
+        let Some(connection) = self.open.get_mut(conn) else { return };
+        let before = std::mem::replace(&mut connection.is_stranger, is_stranger);
+        if before != is_stranger && self.reads.remove(conn, connection.place, before) {
+            self.reads.insert(conn, &mut connection.place, is_stranger);
+        }
+    }
+
     /// There may be input that no event announces.
     pub(crate) fn note_readable(&mut self, conn: ConnId) {
         if let Some(connection) = self.open.get_mut(conn) {
-            self.reads.insert(conn, &mut connection.place);
+            self.reads.insert(conn, &mut connection.place, connection.is_stranger);
         }
     }
 
@@ -294,7 +313,7 @@ impl Connections {
         if connection.backlog.is_some() {
             self.unsent.push((conn, Sending::More));
         }
-        self.reads.insert(conn, &mut connection.place);
+        self.reads.insert(conn, &mut connection.place, connection.is_stranger);
     }
 
     /// Reads a bounded amount from an authenticated peer.

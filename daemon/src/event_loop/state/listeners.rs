@@ -174,6 +174,12 @@ impl Listeners {
         self.bound.iter().filter_map(|bound| bound.again).min()
     }
 
+    /// Whether the kernel does not say for whom a peer of the listener with this index acts.
+    pub(crate) fn has_strangers(&self, index: usize) -> bool {
+        let bound = self.bound.get(index);
+        bound.is_some_and(|bound| matches!(bound.listener.address(), Address::Tcp(_)))
+    }
+
     /// Accepts a peer of the listener with this index; `None` if none is waiting.
     pub(crate) fn accept(&mut self, index: usize, now: Instant) -> Option<Accepted> {
         let bound = self.bound.get_mut(index)?;

@@ -3,14 +3,23 @@
 //! A turn of the loop reads a bounded amount, then answers it, so that a message waits for one
 //! turn beside others and for the connections with less recent work. No peer starves: work for a
 //! peer moves it back in the order, and a quiet peer is ahead by a bounded amount only.
+//!
+//! Strangers, which are connections without an identity yet, come after all others and have a short
+//! time of each turn, so that a flood of them delays no other peer by more than that time.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ceased_core::ids::ConnId;
 use ceased_core::time::Instant;
 
 /// Reading work per turn of the loop.
 pub(crate) const TURN: Cost = Cost(1024);
+/// Time of a turn for strangers, of which each turn reads one at least. The check of a signature takes
+/// a fifth of it, and a TLS handshake more than all of it.
+pub(crate) const STRANGERS_TIME: Duration = Duration::from_micros(250);
+/// Strangers read in one turn at most, and those that wait to be read: further ones are accepted later.
+pub(crate) const STRANGERS_MAX: usize = 16;
 /// Maximum advance of a quiet peer.
 const AHEAD: Cost = Cost(64);
 /// Fixed cost of a read, including its answer, in system calls.
@@ -45,6 +54,7 @@ impl Cost {
 #[derive(Debug, Default)]
 pub(crate) struct ReadScheduler {
     waiting: BTreeSet<(Cost, ConnId)>,
+    strangers: BTreeSet<(Cost, ConnId)>,
     /// Lower bound of positions: waiting connections are at most [`AHEAD`] before this.
     front: Cost,
     /// The connection read last, and since when it has been the only one.
@@ -59,14 +69,19 @@ impl ReadScheduler {
 
     /// Adds a connection, unless present. `place` is its previous position, moved by the work for
     /// it since.
-    pub(crate) fn insert(&mut self, conn: ConnId, place: &mut Cost) {
+    pub(crate) fn insert(&mut self, conn: ConnId, place: &mut Cost, is_stranger: bool) {
         // No change for a present connection.
         *place = (*place).max(self.front.less(AHEAD));
-        self.waiting.insert((*place, conn));
+        self.of(is_stranger).insert((*place, conn));
     }
 
-    pub(crate) fn remove(&mut self, conn: ConnId, place: Cost) {
-        self.waiting.remove(&(place, conn));
+    /// Removes a connection; returns whether it was present.
+    pub(crate) fn remove(&mut self, conn: ConnId, place: Cost, is_stranger: bool) -> bool {
+        self.of(is_stranger).remove(&(place, conn))
+    }
+
+    const fn of(&mut self, is_stranger: bool) -> &mut BTreeSet<(Cost, ConnId)> {
+        if is_stranger { &mut self.strangers } else { &mut self.waiting }
     }
 
     /// Records a read of a connection.
@@ -81,7 +96,17 @@ impl ReadScheduler {
         self.last.map(|(_, since)| since)
     }
 
-    /// Takes the next connection.
+    /// Takes the next stranger, which waits longest.
+    pub(crate) fn next_stranger(&mut self) -> Option<ConnId> {
+        self.strangers.pop_first().map(|(_, conn)| conn)
+    }
+
+    /// Whether as many strangers wait as may: further ones stay in the backlogs of the listeners.
+    pub(crate) fn is_full_of_strangers(&self) -> bool {
+        self.strangers.len() >= STRANGERS_MAX
+    }
+
+    /// Takes the next connection that is no stranger.
     pub(crate) fn next(&mut self) -> Option<ConnId> {
         let next = self.waiting.pop_first()?;
         self.front = self.front.max(next.0);
@@ -89,7 +114,7 @@ impl ReadScheduler {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.waiting.is_empty() && self.strangers.is_empty()
     }
 }
 
@@ -102,14 +127,14 @@ mod tests {
         let conn = ready.next().expect("a connection waits");
         let number = usize::try_from(conn.get()).expect("it is small");
         places[number] = places[number].plus(Cost::reading(frames, 0));
-        ready.insert(conn, &mut places[number]);
+        ready.insert(conn, &mut places[number], false);
         number
     }
 
     fn busy(count: usize) -> (ReadScheduler, Vec<Cost>) {
         let (mut ready, mut places) = (ReadScheduler::default(), vec![Cost::default(); count + 1]);
         for (number, place) in (0..).zip(places.iter_mut().take(count)) {
-            ready.insert(ConnId::new(number), place);
+            ready.insert(ConnId::new(number), place, false);
         }
         (ready, places)
     }
@@ -121,7 +146,7 @@ mod tests {
         for _ in 0..1000 {
             read_on(&mut ready, &mut places, 1);
         }
-        ready.insert(ConnId::new(64), &mut places[64]);
+        ready.insert(ConnId::new(64), &mut places[64], false);
         let first: Vec<usize> = (0..20).map(|_| read_on(&mut ready, &mut places, 1)).collect();
         let ahead = first.iter().take_while(|number| **number == 64).count();
         assert!((1..20).contains(&ahead), "{first:?}");
@@ -160,15 +185,36 @@ mod tests {
         for _ in 0..100 {
             read_on(&mut ready, &mut places, 7);
             for (number, place) in (0..).zip(places.iter_mut().take(3)) {
-                ready.insert(ConnId::new(number), place);
+                ready.insert(ConnId::new(number), place, false);
             }
             assert_eq!(ready.waiting.len(), 3);
         }
-        ready.remove(ConnId::new(1), places[1]);
+        assert!(ready.remove(ConnId::new(1), places[1], false));
         assert_eq!(ready.waiting.len(), 2);
         ready.next();
         assert!(!ready.is_empty());
         ready.next();
         assert_eq!(ready.next(), None);
+    }
+
+    /// Strangers are not among the connections of a turn, keep their order, and are bounded.
+    #[test]
+    fn strangers_wait_apart() {
+        let (mut ready, mut places) = busy(2);
+        let mut place = Cost::default();
+        for number in (10..).take(STRANGERS_MAX) {
+            assert!(!ready.is_full_of_strangers());
+            ready.insert(ConnId::new(number), &mut place, true);
+        }
+        assert!(ready.is_full_of_strangers());
+        for _ in 0..10 {
+            assert!(read_on(&mut ready, &mut places, 1) < 2);
+        }
+        assert_eq!(ready.next_stranger(), Some(ConnId::new(10)));
+        assert!(!ready.is_full_of_strangers() && !ready.remove(ConnId::new(11), place, false));
+        assert!(ready.remove(ConnId::new(11), place, true));
+        assert_eq!(ready.next_stranger(), Some(ConnId::new(12)));
+        while ready.next().is_some() {}
+        assert!(!ready.is_empty(), "strangers keep the loop from sleeping");
     }
 }
