@@ -75,6 +75,7 @@ mod safe_url;
 mod scarcity;
 mod server_token;
 mod signals;
+mod small_file;
 mod start_error;
 mod stderr;
 #[cfg(feature = "cli")]

@@ -5,8 +5,8 @@
 //! file must be trusted again.
 
 use std::fmt::{self, Write as _};
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::Environment;
 use crate::owned_file::{self, Secrecy, Unfit};
+use crate::small_file;
 
 /// Name of the configuration of a project, in its top directory.
 pub(crate) const PROJECT_FILE: &str = "ceased.toml";
@@ -192,10 +193,7 @@ impl TrustStore {
             serde_json::to_writer(&mut text, trusted).map_err(|why| fail(why.into()))?;
             text.push(b'\n');
         }
-        let new = self.path.with_extension("new");
-        let mut file = options().truncate(true).open(&new).map_err(fail)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(fail)?;
-        fs::rename(&new, &self.path).map_err(fail)
+        small_file::replace(&self.path, &text).map_err(fail)
     }
 }
 
@@ -209,6 +207,7 @@ fn options() -> OpenOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     fn store(dir: &Path) -> TrustStore {

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::Hasher as _;
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
 
 use crate::owned_file::{self, Secrecy, Unfit};
+use crate::small_file;
 
 /// Bytes of a file.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
@@ -100,21 +101,8 @@ impl LoginFile {
     /// # Errors
     /// Those of the file system.
     pub(crate) fn write(&self, login: &Login) -> io::Result<()> {
-        let folder = self.folder()?;
-        let mut new = self.path.clone();
-        new.set_extension(format!("{}.new", uuid::Uuid::new_v4().simple()));
-        let written = (|| {
-            let mut file =
-                OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-            file.write_all(&serde_json::to_vec_pretty(login)?)?;
-            file.sync_all()?;
-            fs::rename(&new, &self.path)?;
-            folder.sync_all()
-        })();
-        if written.is_err() {
-            let _ = fs::remove_file(&new);
-        }
-        written
+        self.folder()?;
+        small_file::replace(&self.path, &serde_json::to_vec_pretty(login)?)
     }
 
     /// Removes the login. False if there was none.

@@ -1,5 +1,7 @@
 //! Reads of key sets: from a file, from a URL, or by the metadata of the issuer.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +18,8 @@ use ceased_core::protocol::trace_context::hex;
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Size limit of metadata and of a key set.
 const DOCUMENT_BYTES_MAX: usize = 256 * 1024;
+/// Bytes of a file of authorities that are compared: those of all public ones are a quarter of it.
+const AUTHORITIES_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The place of the keys of an issuer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +30,31 @@ pub(super) enum Source {
     Url(String),
     /// A file.
     File(PathBuf),
+}
+
+/// The file of the authorities that an issuer is trusted by, and its content: keys that others
+/// vouched for are not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Authorities {
+    pub(super) file: PathBuf,
+    digest: String,
+}
+
+impl Authorities {
+    /// Those of a file. One that cannot be read has no authority; the read of keys says why.
+    pub(super) fn of(file: &Path) -> Self {
+        let mut content = Vec::new();
+        if let Ok(opened) = File::open(file) {
+            let _ = opened.take(AUTHORITIES_BYTES_MAX).read_to_end(&mut content);
+        }
+        Self { file: file.to_owned(), digest: digest_of(&content) }
+    }
+}
+
+/// The start of the SHA-256 of a text, in hexadecimal digits.
+fn digest_of(text: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text);
+    hex(digest.as_ref().get(..16).unwrap_or_default())
 }
 
 /// A set, and its text.
@@ -49,16 +78,17 @@ impl Source {
         }
     }
 
-    /// A name for the keys of an issuer that come from here, for a file; `None` where they are one.
-    pub(super) fn file_name(&self, issuer: &str) -> Option<String> {
+    /// A name for the keys of an issuer that come from here by these authorities, for a file; `None`
+    /// where they are one.
+    pub(super) fn file_name(&self, issuer: &str, ca: Option<&Authorities>) -> Option<String> {
         let place = match self {
             Self::Metadata(_) => "",
             Self::Url(url) => url,
             Self::File(_) => return None,
         };
-        let text = format!("{}\n{place}", issuer);
-        let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-        Some(hex(digest.as_ref().get(..16).unwrap_or_default()) + ".json")
+        let trusted = ca.map(|ca| format!("\n{}", ca.digest)).unwrap_or_default();
+        let text = format!("{issuer}\n{place}{trusted}");
+        Some(digest_of(text.as_bytes()) + ".json")
     }
 }
 

@@ -1,14 +1,14 @@
 //! The last good keys of issuers in the state directory, so that a daemon that starts while an issuer is
 //! away takes its tokens (AUTH-02).
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use super::key_set::KeySet;
 use crate::owned_file::{self, Secrecy};
+use crate::small_file;
 
 /// Size limit of a file: that of a key set.
 const BYTES_MAX: u64 = 256 * 1024;
@@ -60,24 +60,8 @@ impl KeptKeys {
     fn write(&self, text: &[u8]) -> io::Result<()> {
         let Some(dir) = self.path.parent() else { return Ok(()) };
         // The state directory is there; without it nothing is kept.
-        match DirBuilder::new().mode(0o700).create(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            Ok(()) | Err(_) => {}
-        }
-        let new = self.path.with_extension("new");
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(text)?;
-        file.sync_data()?;
-        fs::rename(&new, &self.path)?;
-        let mut files = Vec::new();
-        for entry in fs::read_dir(dir)? {
-            let entry = entry?;
-            files.push((entry.metadata()?.modified()?, entry.path()));
-        }
-        files.sort();
-        let surplus = files.len().saturating_sub(FILES_MAX);
-        files.into_iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+        small_file::replace(&self.path, text)?;
+        small_file::remove_oldest(dir, FILES_MAX)
     }
 }
 

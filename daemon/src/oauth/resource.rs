@@ -1,14 +1,14 @@
 //! One protected resource: its issuers, its metadata and its challenges (AUTH-01, RFC 9728).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ceased_transports::http::{Response, Status};
 use serde_json::json;
 
-use super::fetch::Source;
+use super::fetch::{Authorities, Source};
 use super::issuer_keys::{Found, IssuerKeys};
 use super::jwt::{self, Claims, LEEWAY, Unverified};
 use super::kept_keys::KeptKeys;
@@ -51,7 +51,7 @@ struct Accepted {
 struct Issuer {
     name: String,
     source: Source,
-    ca_file: Option<PathBuf>,
+    authorities: Option<Authorities>,
     /// The file of its last good keys.
     kept: Option<KeptKeys>,
     keys: IssuerKeys,
@@ -235,30 +235,31 @@ static IN_USE: Mutex<Vec<Weak<Issuer>>> = Mutex::new(Vec::new());
 impl Issuer {
     /// The issuer with this name and these keys, whose keys are to be read now.
     fn shared(name: &str, source: Source, ca_file: Option<&Path>, state_dir: &Path) -> Arc<Self> {
+        let authorities = ca_file.map(Authorities::of);
         let mut all = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| known.strong_count() > 0);
         let mut known = all.iter().filter_map(Weak::upgrade);
         let is_same = |it: &Arc<Self>| {
-            it.name == *name && it.source == source && it.ca_file.as_deref() == ca_file
+            it.name == *name && it.source == source && it.authorities == authorities
         };
         if let Some(same) = known.find(is_same) {
             same.keys.renew();
             return same;
         }
-        let kept = source.file_name(name).map(|file| KeptKeys::of(state_dir, &file));
+        let kept = source.file_name(name, authorities.as_ref()).map(|file| KeptKeys::of(state_dir, &file));
         let known = kept.as_ref().and_then(KeptKeys::load).and_then(|(set, age)| {
             tracing::debug!(issuer = name, ?age, "took the kept keys of an issuer");
             Some((set, Instant::now().checked_sub(age)?))
         });
-        let (name, ca_file) = (name.to_owned(), ca_file.map(Path::to_owned));
-        let new = Arc::new(Self { name, source, ca_file, kept, keys: IssuerKeys::new(known) });
+        let (name, keys) = (name.to_owned(), IssuerKeys::new(known));
+        let new = Arc::new(Self { name, source, authorities, kept, keys });
         all.push(Arc::downgrade(&new));
         new
     }
 
     /// Reads the keys; takes as long as the issuer does, within the limits of a read.
     fn read(&self) {
-        let read = self.source.read(self.ca_file.as_deref());
+        let read = self.source.read(self.authorities.as_ref().map(|ca| &*ca.file));
         if let (Ok((_, text)), Some(kept)) = (&read, &self.kept) {
             kept.save(text);
         }
@@ -295,4 +296,38 @@ impl Drop for Read {
 /// Whether the rest of a path is the name of a profile.
 fn is_name(rest: &str) -> bool {
     rest.strip_prefix('/').is_some_and(|name| !name.is_empty() && !name.contains('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SET: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
+
+    fn knows_its_key(issuer: &Issuer) -> bool {
+        matches!(issuer.keys.find(Some("a"), Instant::now()), Found::Set(_))
+    }
+
+    /// AUTH-02: keys that other authorities vouched for are not taken, neither kept ones nor those of
+    /// the configuration before a reload.
+    #[test]
+    fn keys_belong_to_the_content_of_the_authorities() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        let shared = |authorities: &str| {
+            std::fs::write(&file, authorities).unwrap();
+            let source = Source::Metadata("https://ca.example".into());
+            Issuer::shared("https://ca.example", source, Some(&file), dir.path())
+        };
+        let before = shared("one");
+        assert!(!knows_its_key(&before));
+        before.kept.as_ref().unwrap().save(SET.as_bytes());
+        let set = KeySet::read(SET.as_bytes()).unwrap();
+        before.keys.end_read(Some(set), Instant::now());
+        assert!(Arc::ptr_eq(&before, &shared("one")) && knows_its_key(&before));
+        assert!(!knows_its_key(&shared("two")), "of a reload");
+        drop(before);
+        assert!(knows_its_key(&shared("one")), "kept");
+        assert!(!knows_its_key(&shared("two")), "kept by other authorities");
+    }
 }

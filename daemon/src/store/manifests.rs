@@ -11,11 +11,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::hash::Hasher as _;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,6 +26,8 @@ use ceased_process::Launch;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use siphasher::sip128::{Hasher128 as _, SipHasher24};
+
+use crate::small_file;
 
 /// Number of the format of a file. Files of another format are not known.
 const FORMAT: u32 = 2;
@@ -318,7 +319,7 @@ fn write_all(dirs: &Dirs, pending: &Mutex<Pending>, orders: &Receiver<Order>) {
         if let Order::Manifest(name, manifest) = order {
             let dir = &*dirs.manifests;
             let written = write(dir, &name, &Kept { format: FORMAT, manifest });
-            if let Err(error) = written.and_then(|()| remove_oldest(dir)) {
+            if let Err(error) = written.and_then(|()| small_file::remove_oldest(dir, FILES_MAX)) {
                 tracing::warn!(dir = %dir.display(), %error, "cannot keep a manifest");
             }
         }
@@ -361,34 +362,12 @@ fn locked(pending: &Mutex<Pending>) -> MutexGuard<'_, Pending> {
     pending.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces a file at once: a reader finds the old content or the new one.
 fn write(dir: &Path, name: &str, content: &impl Serialize) -> io::Result<()> {
     let text = serde_json::to_vec(content)?;
     if text.len() as u64 > BYTES_MAX {
         return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
     }
-    match DirBuilder::new().mode(0o700).create(dir) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let path = dir.join(name).with_extension(ENDING);
-    let new = dir.join(name).with_extension("new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    file.write_all(&text)?;
-    file.sync_data()?;
-    fs::rename(&new, &path)
-}
-
-fn remove_oldest(dir: &Path) -> io::Result<()> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        files.push((entry.metadata()?.modified()?, entry.path()));
-    }
-    files.sort();
-    let surplus = files.len().saturating_sub(FILES_MAX);
-    files.into_iter().take(surplus).try_for_each(|(_, path)| fs::remove_file(path))
+    small_file::replace(&dir.join(name).with_extension(ENDING), &text)
 }
 
 #[cfg(test)]
@@ -471,18 +450,6 @@ mod tests {
         }
         fs::write(dir.path().join("manifests/k.json"), &good).unwrap();
         assert_eq!(Manifests::of(dir.path()).load("k").len(), 1);
-    }
-
-    #[test]
-    fn number_of_files_is_bounded() {
-        let dir = tempfile::tempdir().unwrap();
-        for at in 0..FILES_MAX + 3 {
-            let kept = Kept { format: FORMAT, manifest: Manifest::default() };
-            write(dir.path(), &format!("{at:04}"), &kept).unwrap();
-            remove_oldest(dir.path()).unwrap();
-        }
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), FILES_MAX);
-        assert!(dir.path().join(format!("{:04}.json", FILES_MAX + 2)).exists());
     }
 
     /// UPS-19: an approval is read back, and one that is damaged is not taken for none.
