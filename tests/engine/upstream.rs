@@ -347,7 +347,7 @@ fn quiet_server_is_left_alone() {
 fn unknown_cpu_time_is_no_evidence() {
     let (mut kit, client, upstream, instance) = ready(server("s"));
     let (_, check) = cancelled(&mut kit, client, upstream);
-    let processes = ProcessEvidence { born: Some(0), cpu: None };
+    let processes = ProcessEvidence { born: Some(0), cpu: None, waited: None };
     kit.feed(Event::Upstream(UpstreamEvent::Examined { instance, check, processes }));
     assert!(matches!(kit.want(), UpstreamAction::End { .. }));
 }

@@ -89,7 +89,7 @@ pub const MCP: [McpRow; 36] = [
         "subscriptions/listen",
         Translated,
         Translated,
-        "topics of all clients of a server in one subscription",
+        "topics of all clients of a server in one subscription; those that no revision has are left out, as no known extension has one",
     ),
     (
         "tasks/get",
@@ -167,7 +167,7 @@ pub const EXTENSIONS: [McpRow; 4] = [
         "every other extension",
         Relayed,
         Absent,
-        "declared for a client that has it too; of several servers its methods reach none but by a `uri`",
+        "declared for a client that has it too, and for every client of the only server of a daemon; of several servers its methods reach none but by a `uri`",
     ),
 ];
 

@@ -26,6 +26,12 @@ pub(crate) const WINDOW: Duration = Duration::from_millis(100);
 /// CPU time within [`WINDOW`] from which on an instance is not idle: a fifth of one core.
 const BUSY: Duration = Duration::from_millis(20);
 
+/// Wait for a CPU within [`WINDOW`] from which on an instance may compute although it uses none: an
+/// idle runtime waits when it wakes, a computing one all the time.
+const STARVED: Duration = Duration::from_millis(50);
+/// Times that a starved instance is looked at again.
+const LOOKS_MAX: u32 = 20;
+
 /// Check of one cancelled request.
 #[derive(Debug)]
 pub(crate) struct CancelCheck {
@@ -36,6 +42,10 @@ pub(crate) struct CancelCheck {
     on_ignored: OnIgnoredCancel,
     /// CPU time at the first examination.
     cpu: Option<Duration>,
+    /// Its wait for a CPU then.
+    waited: Option<Duration>,
+    /// Times that it was looked at again.
+    looks: u32,
     /// Whether the server has answered a ping since.
     pong: bool,
     /// When progress of the request last arrived.
@@ -114,6 +124,8 @@ impl CancelCheck {
             grace,
             on_ignored,
             cpu: None,
+            waited: None,
+            looks: 0,
             pong: false,
             progress: None,
             ended: 0,
@@ -176,7 +188,7 @@ impl CancelCheck {
             }
             (CheckState::Grace, CheckInput::TimerDue) => self.look_first(),
             (CheckState::First, CheckInput::Examined(found)) => {
-                self.cpu = found.cpu;
+                (self.cpu, self.waited) = (found.cpu, found.waited);
                 CheckEffect::Ignored
             }
             (CheckState::First, CheckInput::TimerDue) => {
@@ -207,7 +219,7 @@ impl CancelCheck {
 
     fn look_first(&mut self) -> CheckEffect {
         self.state = CheckState::First;
-        self.cpu = None;
+        (self.cpu, self.waited) = (None, None);
         CheckEffect::ExamineAndWait(WINDOW)
     }
 
@@ -228,12 +240,26 @@ impl CancelCheck {
                 (None, _) | (_, None) => false,
             };
         if found.born == Some(0) && self.pong && silent && idle {
+            // UPS-05: without a CPU, the use of none is no evidence.
+            if around.alone && self.is_starved(found) {
+                self.looks += 1;
+                return match self.looks > LOOKS_MAX {
+                    true => self.enforce(),
+                    false => self.look_first(),
+                };
+            }
             return CheckEffect::Over(match self.ended {
                 0 => Proof::Quiet,
                 ended => Proof::ChildrenEnded(ended),
             });
         }
         self.enforce()
+    }
+
+    /// Whether the instance had no CPU for half of the time between the two examinations.
+    fn is_starved(&self, found: ProcessEvidence) -> bool {
+        let waits = self.waited.zip(found.waited);
+        waits.is_some_and(|(before, after)| after.saturating_sub(before) >= STARVED)
     }
 
     fn enforce(&mut self) -> CheckEffect {
@@ -261,7 +287,7 @@ mod tests {
 
     fn seen(born: impl Into<Option<u32>>, cpu: impl Into<Option<u64>>) -> CheckInput {
         let cpu = cpu.into().map(Duration::from_millis);
-        CheckInput::Examined(ProcessEvidence { born: born.into(), cpu })
+        CheckInput::Examined(ProcessEvidence { born: born.into(), cpu, waited: None })
     }
 
     /// Runs a check up to its second examination, whose effect is returned.
@@ -322,6 +348,46 @@ mod tests {
         assert_eq!(run(&no_pong, ALONE, false), CheckEffect::Replace);
         let early = [(100, Progress), quiet[0], quiet[1], quiet[2], quiet[3], (2001, seen(0, 50))];
         assert_eq!(run(&early, ALONE, false), over(Proof::Quiet));
+    }
+
+    /// UPS-05: an instance that got no CPU is looked at again, until it had some or has waited for it
+    /// too often to be idle.
+    #[test]
+    fn starved_instance_is_not_quiet() {
+        let seen = |cpu: u64, waited: u64| {
+            let (cpu, waited) = (Duration::from_millis(cpu), Duration::from_millis(waited));
+            let found = ProcessEvidence { born: Some(0), cpu: Some(cpu), waited: Some(waited) };
+            CheckInput::Examined(found)
+        };
+        let look = |check: &mut CancelCheck, before: CheckInput, after: CheckInput, around| {
+            assert_eq!(check.take(before, around, at(2001)), CheckEffect::Ignored);
+            assert_eq!(check.take(CheckInput::TimerDue, around, at(2100)), CheckEffect::Examine);
+            check.take(after, around, at(2101))
+        };
+        let begin = || {
+            let (mut check, _) = CancelCheck::new(at(0), GRACE, OnIgnoredCancel::Replace);
+            check.take(CheckInput::Pong, ALONE, at(5));
+            check.take(CheckInput::TimerDue, ALONE, at(1900));
+            check
+        };
+        let again = CheckEffect::ExamineAndWait(WINDOW);
+        let mut check = begin();
+        assert_eq!(look(&mut check, seen(50, 0), seen(55, 95), ALONE), again);
+        assert_eq!(
+            look(&mut check, seen(55, 95), seen(60, 144), ALONE),
+            CheckEffect::Over(Proof::Quiet)
+        );
+        let mut check = begin();
+        assert_eq!(look(&mut check, seen(50, 0), seen(55, 95), ALONE), again);
+        assert_eq!(look(&mut check, seen(55, 95), seen(99, 140), ALONE), CheckEffect::Replace);
+        let mut check = begin();
+        for _ in 0..LOOKS_MAX {
+            assert_eq!(look(&mut check, seen(50, 0), seen(50, 99), ALONE), again);
+        }
+        assert_eq!(look(&mut check, seen(50, 0), seen(50, 99), ALONE), CheckEffect::Replace);
+        // Others wait for a CPU, too.
+        let over = CheckEffect::Over(Proof::Quiet);
+        assert_eq!(look(&mut begin(), seen(50, 0), seen(50, 99), SHARED), over);
     }
 
     /// UPS-05: an answer is evidence in every state but that of a replacement under way.

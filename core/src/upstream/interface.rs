@@ -229,6 +229,9 @@ pub struct ProcessEvidence {
     pub born: Option<u32>,
     /// CPU time of the tree so far.
     pub cpu: Option<Duration>,
+    /// Time that its live threads have waited for a CPU so far.
+    #[cfg_attr(feature = "trace", serde(default))]
+    pub waited: Option<Duration>,
 }
 
 /// Established fact about the work of a cancelled request (UPS-16).

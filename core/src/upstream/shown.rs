@@ -31,6 +31,10 @@ const OWN_MEMBERS: [&str; 7] = [
     "resultType",
 ];
 
+/// Capabilities of servers that this engine writes itself.
+const KNOWN_CAPABILITIES: [&str; 7] =
+    ["tools", "prompts", "resources", "completions", "logging", "tasks", "extensions"];
+
 /// Identity of a transparent server, as JSON text.
 pub(crate) struct ShownIdentity {
     /// Its capabilities but for tasks.
@@ -127,19 +131,36 @@ impl Upstreams {
         if extensions != "{}" {
             text.push_str(&alloc::format!(",\"extensions\":{extensions}"));
         }
+        text.push_str(&self.unknown_capabilities(outbox, conn));
+        text
+    }
+
+    /// UPS-17: capabilities of an only server that no revision has, each after a comma.
+    fn unknown_capabilities(&self, outbox: &Outbox, conn: ConnId) -> String {
+        let mut text = String::new();
+        if !self.has_only_server(outbox) {
+            return text;
+        }
+        for manifest in self.seen_servers(outbox, conn).filter_map(|it| it.manifest.as_ref()) {
+            for (key, value) in members(&without(manifest.capabilities(), &KNOWN_CAPABILITIES)) {
+                text.push_str(&alloc::format!(",\"{key}\":{value}"));
+            }
+        }
         text
     }
 
     /// UPS-18: the extensions of all servers that a client sees, as far as the client has them, each
-    /// with the settings of the first server.
+    /// with the settings of the first server. UPS-17: an only server declares all of its own.
     fn offered_extensions(&self, outbox: &Outbox, conn: ConnId) -> String {
         let declared = outbox.connection(conn).and_then(|it| it.aside.declared.as_deref());
         let wanted = declared.and_then(|said| member(said, "extensions")).unwrap_or("{}");
         let wanted: Vec<TextMember<'_>> = members(wanted);
+        let is_only = self.has_only_server(outbox);
         let mut all = String::from("{}");
-        let mut offer = |key: &str, value: &str| {
+        let mut offer = |key: &str, value: &str, is_known: bool| {
             let is_new = !members(&all).iter().any(|(known, _)| *known == key);
-            if key != EXTENSION && is_new && wanted.iter().any(|(name, _)| *name == key) {
+            let is_wanted = || wanted.iter().any(|(name, _)| *name == key);
+            if key != EXTENSION && is_new && (is_known && is_only || is_wanted()) {
                 all = with_member(&all, key, value);
             }
         };
@@ -147,15 +168,23 @@ impl Upstreams {
             match &server.manifest {
                 Some(manifest) => {
                     let said = member(manifest.capabilities(), "extensions").unwrap_or("{}");
-                    members(said).into_iter().for_each(|(key, value)| offer(key, value));
+                    members(said).into_iter().for_each(|(key, value)| offer(key, value, true));
                 }
                 // It may have those whose methods are routed here.
                 None => {
-                    [SKILLS_EXTENSION, APPS_EXTENSION].into_iter().for_each(|it| offer(it, "{}"));
+                    let routed = [SKILLS_EXTENSION, APPS_EXTENSION];
+                    routed.into_iter().for_each(|it| offer(it, "{}", false));
                 }
             }
         }
         all
+    }
+
+    /// Whether everything that clients are offered is of one server.
+    fn has_only_server(&self, outbox: &Outbox) -> bool {
+        let settings = outbox.settings();
+        let offers_none = settings.catalog.iter().next().is_none() && settings.provider.is_empty();
+        self.servers.len() == 1 && offers_none
     }
 
     /// Members of `initialize` and `server/discover` that a transparent server decides.

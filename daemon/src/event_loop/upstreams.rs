@@ -217,8 +217,8 @@ impl Server {
     /// Hands evidence to the engine.
     pub(super) fn take_evidence(&mut self, now: Now, ticket: u64, evidence: Evidence) {
         let Some((instance, check)) = self.upstreams.take_question(ticket) else { return };
-        let Evidence { born, cpu } = evidence;
-        let processes = ProcessEvidence { born, cpu };
+        let Evidence { born, cpu, waited } = evidence;
+        let processes = ProcessEvidence { born, cpu, waited };
         let event = UpstreamEvent::Examined { instance, check, processes };
         self.engine.handle(now, Event::Upstream(event), &mut self.actions);
     }

@@ -246,7 +246,8 @@ impl Issuer {
             same.keys.renew();
             return same;
         }
-        let kept = source.file_name(name, authorities.as_ref()).map(|file| KeptKeys::of(state_dir, &file));
+        let kept =
+            source.file_name(name, authorities.as_ref()).map(|file| KeptKeys::of(state_dir, &file));
         let known = kept.as_ref().and_then(KeptKeys::load).and_then(|(set, age)| {
             tracing::debug!(issuer = name, ?age, "took the kept keys of an issuer");
             Some((set, Instant::now().checked_sub(age)?))

@@ -8,13 +8,15 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use ceased_tests::binary;
-use ceased_tests::daemon::{Config, Daemon};
+use ceased_tests::daemon::http::Http;
+use ceased_tests::daemon::{Config, Daemon, Home, wait_until};
 use serde_json::Value;
 
 use super::Summary;
 use super::install::{self, Suite};
 use super::processes;
 use super::server::read;
+use crate::real;
 
 /// Longest duration of the scenarios of one revision.
 const REVISION_WITHIN: Duration = Duration::from_secs(300);
@@ -69,6 +71,65 @@ fn official_suite_passes_through_the_gateway() {
     let daemon = Daemon::start(&Config { tools: &tools, ..Config::default() });
     let url = format!("http://{}/mcp", daemon.http_address());
     run_suite(&suite, &url, folder.path(), &FAILURES);
+}
+
+/// UPS-17: the official scenarios of the skills extension, whose client declares no extension, pass
+/// with a server that is the only one of a daemon.
+#[test]
+fn skills_of_an_only_server_pass_the_official_scenarios() {
+    let (Some(suite), Some(installed)) = (install::suite(), real::installed()) else { return };
+    let folder = tempfile::Builder::new().prefix("ceased-suite-").tempdir().expect("a folder");
+    let command = [
+        installed.join("venv/bin/python"),
+        real::source("skills_server.py"),
+        real::skill(folder.path()),
+    ];
+    let home = Home::new();
+    home.configure_as(&format!(
+        "[[listen]]\ntransport = \"unix\"\npath = {:?}\n\
+         [[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n\
+         [[server]]\nname = \"skills\"\ncommand = {command:?}\nrun_as = \"daemon\"\n\
+         prefix = \"\"\nshare = \"identity\"\nstart_timeout = \"60s\"\n",
+        home.socket()
+    ));
+    let daemon = Daemon::start_in(home);
+    let meta = r#"{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"t","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let ask = |method: &str| {
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{meta}}}}}"#
+        );
+        let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
+        let mut http = Http::tcp(daemon.http_address());
+        http.post(&headers, &body);
+        http.answer()
+    };
+    wait_until("the server has told of itself", || {
+        ask("tools/list");
+        let found = ask("server/discover");
+        let extensions = &found["result"]["capabilities"]["extensions"];
+        extensions.get("io.modelcontextprotocol/skills").is_some()
+    });
+    let url = format!("http://{}/mcp", daemon.http_address());
+    for scenario in ["enumeration", "manifest", "directory"] {
+        let path = folder.path().join(format!("{scenario}.log"));
+        let results = folder.path().join(scenario);
+        let mut command = Command::new(&suite.node);
+        command.arg(&suite.program).args(["server", "--url", &url, "--scenario"]);
+        command.arg(format!("sep-2640-skills-{scenario}")).arg("-o").arg(&results);
+        let ended = processes::run(&mut command, &path, COMMAND_WITHIN);
+        assert!(ended.is_ok_and(|status| status.success()), "{scenario}: {}", read(&path));
+        for (_, checks) in checks_of(&results) {
+            // FastMCP reads no directories, and gives its resources a name and `_meta` of its own.
+            let is_fine = |check: &&Value| {
+                let status = check["status"].as_str();
+                is_met(check)
+                    || status == Some("WARNING")
+                    || (status == Some("SKIPPED") && scenario == "directory")
+            };
+            let other: Vec<&Value> = checks.iter().filter(|check| !is_fine(check)).collect();
+            assert!(other.is_empty() && !checks.is_empty(), "{scenario}: {other:#?}");
+        }
+    }
 }
 
 /// HTTP-03 and HTTP-04 by the command line of the MCP Inspector: each method that it has, in a session

@@ -168,7 +168,7 @@ impl Kit {
 
     pub(super) fn examined(&mut self, instance: InstanceId, check: CheckId, born: u32, cpu: u64) {
         let cpu = Some(Duration::from_millis(cpu));
-        let processes = ProcessEvidence { born: Some(born), cpu };
+        let processes = ProcessEvidence { born: Some(born), cpu, waited: None };
         self.feed(Event::Upstream(UpstreamEvent::Examined { instance, check, processes }));
     }
 

@@ -556,3 +556,32 @@ fn skills_and_apps_of_several_servers_are_routed() {
             {"uri": "skill://b/x/SKILL.md"}, {"uri": "skill://b/x/more.md"}]})
     );
 }
+
+/// UPS-17: a daemon that offers one server alone declares its extensions and unknown capabilities to
+/// each client, with or without them; beside tools of the host only those that the client has.
+#[test]
+fn only_server_declares_its_extensions_to_each_client() {
+    let declared = json!({"tools": {}, "experimental": {"x": [1]}, "vendor": {},
+        "extensions": {"v/e": {"b": 1}, "io.modelcontextprotocol/tasks": {}}});
+    for (servers, whole) in [(vec![server("s")], true), (vec![server("s"), server("t")], false)] {
+        let mut kit = Kit::new(servers);
+        let client = kit.open();
+        kit.send(client, &json!({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}));
+        let upstreams: Vec<ConnId> = kit.starts().into_iter().map(|id| kit.started(id)).collect();
+        let first = kit.one(upstreams[0]);
+        let identity = json!({"protocolVersion": "2025-06-18", "capabilities": declared,
+            "serverInfo": {"name": "scripted", "version": "7"}});
+        kit.answer(upstreams[0], &first, &identity);
+        let later = kit.connect();
+        kit.send(later, &initialize("2025-11-25"));
+        let offered = kit.one(later)["result"]["capabilities"].clone();
+        let of = |key: &str| offered.get(key).cloned();
+        let seen = (of("experimental"), of("vendor"), of("extensions"));
+        let expected = match whole {
+            true => (Some(json!({"x": [1]})), Some(json!({})), Some(json!({"v/e": {"b": 1}}))),
+            false => (None, None, None),
+        };
+        assert_eq!(seen, expected, "{offered}");
+        assert!(of("tools").is_some_and(|it| it["listChanged"] == true), "{offered}");
+    }
+}

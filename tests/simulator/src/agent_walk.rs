@@ -288,7 +288,8 @@ impl Walk {
             }
             Duty::Examine(instance, check) => {
                 let Some(actor) = self.actors.get(&instance) else { return };
-                let processes = ProcessEvidence { born: Some(actor.strays), cpu: None };
+                let processes =
+                    ProcessEvidence { born: Some(actor.strays), cpu: None, waited: None };
                 self.feed(Event::Upstream(UpstreamEvent::Examined { instance, check, processes }));
             }
             Duty::EndStrays(instance, check) => {

@@ -257,7 +257,7 @@ impl Walk {
             Duty::Examine(instance, check, births) if self.runs(instance) => {
                 let born = self.processes.iter().filter(|it| is_meant(&births, it.born)).count();
                 let born = Some(u32::try_from(born).expect("few"));
-                let processes = ProcessEvidence { born, cpu: None };
+                let processes = ProcessEvidence { born, cpu: None, waited: None };
                 self.feed(Event::Upstream(UpstreamEvent::Examined { instance, check, processes }));
             }
             Duty::EndStrays(instance, check, births, until) if self.runs(instance) => {

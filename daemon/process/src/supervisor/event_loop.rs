@@ -256,7 +256,7 @@ impl State {
     fn examine(&mut self, ticket: u64, job: JobId, births: &Births) {
         let evidence = match self.slots.get(&job).and_then(|slot| self.jobs.get(slot)) {
             Some(job) => job.examine(births, &mut self.world),
-            None => Evidence { born: Some(0), cpu: None },
+            None => Evidence { born: Some(0), cpu: None, waited: None },
         };
         (self.world.report)(Report::Examined { ticket, evidence });
     }

@@ -235,7 +235,7 @@ impl Job {
             Runner::Guarded(guarded) => Some(guarded.cpu(&members, world)),
             Runner::Lost(_) => None,
         };
-        Evidence { born, cpu }
+        Evidence { born, cpu, waited: members.waited() }
     }
 
     /// Begins to end the processes of these births.

@@ -106,6 +106,8 @@ pub struct Evidence {
     /// CPU time of the processes so far, also of ended ones as far as the containment counts them;
     /// `None` if unknown.
     pub cpu: Option<Duration>,
+    /// Time that the live threads have waited for a CPU so far; `None` if the kernel does not say.
+    pub waited: Option<Duration>,
 }
 
 /// Evidence of the job that a process belongs to.

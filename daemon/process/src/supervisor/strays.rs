@@ -4,6 +4,7 @@
 //! instant in question counts as started after it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::mem;
 use std::num::NonZeroI32;
 use std::time::{Duration, Instant};
@@ -64,6 +65,24 @@ impl Members {
         let stats = self.pids().filter_map(Stat::of);
         stats.map(|stat| stat.cpu.saturating_add(stat.reaped_cpu)).fold(0, u64::saturating_add)
     }
+
+    /// Time that the threads of the live processes have waited for a CPU.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.pids().filter_map(waited).reduce(Duration::saturating_add)
+    }
+}
+
+/// Threads of one process at most whose waits are read: each costs a system call or three.
+const THREADS_MAX: usize = 1024;
+
+/// Time that the live threads of a process have waited for a CPU; `None` if the kernel does not say.
+fn waited(pid: Pid) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).ok()?;
+    let of = |text: String| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    let waits = threads
+        .take(THREADS_MAX)
+        .filter_map(|thread| of(fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?));
+    waits.reduce(u64::saturating_add).map(Duration::from_nanos)
 }
 
 /// Longest difference between the birth of a root and the announcement of its work, in ticks of

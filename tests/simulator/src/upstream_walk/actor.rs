@@ -126,7 +126,7 @@ impl Actor {
         if self.temper == Temper::Ignores {
             self.cpu += Duration::from_millis(90);
         }
-        ProcessEvidence { born: Some(self.strays), cpu: Some(self.cpu) }
+        ProcessEvidence { born: Some(self.strays), cpu: Some(self.cpu), waited: None }
     }
 }
 
