@@ -41,7 +41,7 @@ use crate::observability::audit::Audit;
 use crate::observability::calls::CallPolicy;
 use crate::observability::ended::{EndedLimits, Export};
 use crate::observability::metrics::Thresholds;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tls")]
 use crate::observability::otlp::Otlp;
 use crate::record;
 use crate::scarcity;
@@ -585,16 +585,16 @@ fn kept_track_of(
 }
 
 /// Begins to deliver spans, where the configuration names a collector.
-#[cfg(feature = "cli")]
+#[cfg(feature = "tls")]
 fn exporter(otlp: Option<&config::Otlp>) -> Result<Option<Box<dyn Export>>, StartError> {
     otlp.map(|otlp| Otlp::start(otlp).map(|it| Box::new(it) as Box<dyn Export>)).transpose()
 }
 
-/// As above: a library alone has no client of HTTP.
-#[cfg(not(feature = "cli"))]
+/// As above: the client of HTTP comes with TLS.
+#[cfg(not(feature = "tls"))]
 fn exporter(otlp: Option<&config::Otlp>) -> Result<Option<Box<dyn Export>>, StartError> {
     match otlp {
-        Some(_) => Err(StartError::Otlp("[otlp] needs the feature `cli`".into())),
+        Some(_) => Err(StartError::Otlp("[otlp] needs a build with the feature `tls`".into())),
         None => Ok(None),
     }
 }

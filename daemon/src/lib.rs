@@ -31,8 +31,8 @@
 
 #![deny(unsafe_code)]
 #![cfg_attr(
-    not(feature = "cli"),
-    allow(dead_code, unused_imports, reason = "the command line alone uses them")
+    not(all(feature = "cli", feature = "tls", feature = "top")),
+    allow(dead_code, unused_imports, reason = "a part that is left out alone uses them")
 )]
 
 mod access;
@@ -62,7 +62,7 @@ mod issuer_metadata;
 mod json_text;
 mod mcp_headers;
 mod needed_scopes;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tls")]
 mod oauth;
 mod owned_file;
 mod peer_identity;

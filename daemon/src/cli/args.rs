@@ -10,7 +10,8 @@ use clap_complete::engine::ArgValueCompleter;
 
 use super::adopt_args::{AdoptArgs, ImportArgs};
 use super::argument_values::{duration, duration_or_none, host_and_port, message_bytes};
-use super::probe_args::{ProbeArgs, ProbeServerArgs};
+#[cfg(feature = "probe")]
+use super::probe::args::{ProbeArgs, ProbeServerArgs};
 use super::{EngineFiles, completion};
 use crate::config::Level;
 use crate::wrap::WrapOptions;
@@ -47,6 +48,7 @@ pub(super) enum Command {
     /// Stand in front of an existing MCP server or ACP agent on stdin and stdout, so that its
     /// cancelled calls and turns end
     Wrap(WrapArgs),
+    #[cfg(feature = "probe")]
     /// Check how an MCP server cancels, ends and cleans up: each check starts it anew, contained
     Probe(Box<ProbeArgs>),
     /// Bridge stdin and stdout to a running daemon, byte for byte
@@ -76,14 +78,17 @@ pub(super) enum Command {
     Status(ListArgs),
     /// List running jobs with their processes, owner, age and cancel state
     Ps(PsArgs),
+    #[cfg(feature = "top")]
     /// Show the same live, full screen; jobs can be inspected and cancelled
     Top(TopArgs),
     /// Print a link that opens the live view in a browser of this machine, as this user
     View(ControlArgs),
     /// List the MCP servers behind the daemon with their instances, processes, calls and counts
     Servers(ListArgs),
+    #[cfg(feature = "tls")]
     /// Log in to an MCP server by URL, in a browser; the daemon keeps and renews the tokens
     Login(LoginArgs),
+    #[cfg(feature = "tls")]
     /// End a login, at the server and here
     Logout(LogoutArgs),
     /// Replace the processes of an MCP server or agent; those at work finish their calls first
@@ -115,6 +120,7 @@ pub(super) enum Command {
     /// Write the manual pages into a directory
     #[command(hide = true)]
     Man(ManArgs),
+    #[cfg(feature = "probe")]
     /// The server that a client gets in a probe
     #[command(hide = true)]
     ProbeServer(ProbeServerArgs),
@@ -579,6 +585,7 @@ pub(super) struct ApproveArgs {
 }
 
 /// `login`.
+#[cfg(feature = "tls")]
 #[derive(Debug, Args)]
 pub(super) struct LoginArgs {
     /// Name of the server
@@ -601,6 +608,7 @@ pub(super) struct LoginArgs {
 }
 
 /// `logout`.
+#[cfg(feature = "tls")]
 #[derive(Debug, Args)]
 pub(super) struct LogoutArgs {
     /// Name of the server
@@ -627,6 +635,7 @@ pub(super) struct ControlArgs {
 }
 
 /// `top`.
+#[cfg(feature = "top")]
 #[derive(Debug, Args)]
 pub(super) struct TopArgs {
     /// Refresh interval, such as "500ms" [default: 1s]

@@ -12,6 +12,13 @@ use super::args::Arguments;
 const WITH_VALUE: [&str; 6] = ["--socket", "-s", "--tcp", "--token-file", "--config", "-c"];
 /// Options without a value that most commands have.
 const ALONE: [&str; 1] = ["--json"];
+/// Commands of a feature, and whether this build has it.
+const OF_FEATURES: [(&str, &str, bool); 4] = [
+    ("probe", "probe", cfg!(feature = "probe")),
+    ("login", "tls", cfg!(feature = "tls")),
+    ("logout", "tls", cfg!(feature = "tls")),
+    ("top", "top", cfg!(feature = "top")),
+];
 
 /// The words, with leading options behind the command: `ceased --socket X tools` is
 /// `ceased tools --socket X`.
@@ -43,8 +50,30 @@ pub(super) fn reordered(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// The error, with a tip of its own where an argument of a tool is written as an option.
-pub(super) fn explained(mut error: clap::Error, words: &[OsString]) -> clap::Error {
+/// The error, with a tip of its own where a command is not in this build, or an argument of a tool is
+/// written as an option.
+pub(super) fn explained(error: clap::Error, words: &[OsString]) -> clap::Error {
+    if error.kind() == ErrorKind::InvalidSubcommand {
+        return left_out(error, &OF_FEATURES);
+    }
+    as_option(error, words)
+}
+
+/// The error, with the feature of a command that this build leaves out.
+fn left_out(mut error: clap::Error, commands: &[(&str, &str, bool)]) -> clap::Error {
+    let Some(ContextValue::String(command)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let of = commands.iter().find(|(name, _, is_built)| name == command && !is_built);
+    let Some((_, feature, _)) = of else { return error };
+    let tip =
+        format!("this program was built without it; it needs the feature `{feature}` of ceased");
+    error.remove(ContextKind::SuggestedSubcommand);
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.into()]));
+    error
+}
+
+fn as_option(mut error: clap::Error, words: &[OsString]) -> clap::Error {
     let is_call = words.get(1).is_some_and(|command| command == "call");
     if error.kind() != ErrorKind::UnknownArgument || !is_call {
         return error;
@@ -107,6 +136,19 @@ mod tests {
             let error = Arguments::try_parse_from(&words).expect_err("no option");
             let said = explained(error, &words).to_string();
             assert!(said.contains(tip) && !said.contains("--config"), "{said}");
+        }
+    }
+
+    #[test]
+    fn command_of_an_absent_feature_gets_a_tip() {
+        use clap::Parser as _;
+        let parsed = |line| Arguments::try_parse_from(words(line)).expect_err("no command");
+        let said = left_out(parsed("ceased probee x"), &[("probee", "probe", false)]).to_string();
+        assert!(said.contains("the feature `probe` of ceased"), "{said}");
+        assert!(!said.contains("similar"), "{said}");
+        for commands in [[("probee", "probe", true)], [("top", "top", false)]] {
+            let said = left_out(parsed("ceased probee x"), &commands).to_string();
+            assert!(!said.contains("the feature"), "{said}");
         }
     }
 

@@ -28,13 +28,12 @@ mod init;
 mod job_output;
 mod live_output;
 mod local_time;
+#[cfg(feature = "tls")]
 mod login;
 mod logs;
 mod output;
+#[cfg(feature = "probe")]
 mod probe;
-mod probe_args;
-mod probe_report;
-mod probe_text;
 mod project_tools;
 mod project_trust;
 mod ps;
@@ -49,6 +48,7 @@ mod survivors;
 mod table;
 mod tasks;
 mod tools;
+#[cfg(feature = "top")]
 mod top;
 mod view;
 mod watch;
@@ -450,6 +450,7 @@ pub fn run(
         }
         Command::Stdio(args) => Ok(backend.stdio(args.files())),
         Command::Wrap(args) => Ok(backend.wrap(&args.options())),
+        #[cfg(feature = "probe")]
         Command::Probe(args) => probe::probe(args, io, backend),
         Command::Check(args) => {
             let connects = args.connect;
@@ -464,6 +465,7 @@ pub fn run(
         Command::Import(args) => import::import(args, io),
         Command::Trust(args) => project_trust::trust(args, io),
         Command::Completions(args) => generate::completions(args, io),
+        #[cfg(feature = "probe")]
         Command::ProbeServer(args) => probe::serve(args),
         Command::Man(args) => generate::man(args),
         Command::Connect(args) => connect::connect(args, io, backend),
@@ -472,13 +474,16 @@ pub fn run(
         Command::Tools(args) => tools::tools(args, io, backend),
         Command::Status(args) => status::status(args, io, backend),
         Command::Ps(args) => ps::ps(args, io, backend),
+        #[cfg(feature = "top")]
         Command::Top(args) => top::top(args, io, backend),
         Command::Tasks(args) => tasks::tasks(args, io, backend),
         Command::Get(args) => tasks::get(args, io, backend),
         Command::Result(args) => tasks::result(args, io, backend),
         Command::Cancel(args) => tasks::cancel(args, io, backend),
         Command::Servers(args) => servers::servers(args, io, backend),
+        #[cfg(feature = "tls")]
         Command::Login(args) => login::login(args, io, backend),
+        #[cfg(feature = "tls")]
         Command::Logout(args) => login::logout(args, io, backend),
         Command::Restart(args) => servers::restart(args, io, backend),
         Command::Approve(args) => approve::approve(args, io, backend),

@@ -226,7 +226,7 @@ fn http_rules(
     })
 }
 
-#[cfg(feature = "cli")]
+#[cfg(feature = "tls")]
 #[allow(clippy::unnecessary_wraps, reason = "a build without OAuth fails here")]
 fn resource_server(
     policy: &config::OAuth,
@@ -236,13 +236,13 @@ fn resource_server(
     Ok(Arc::new(crate::oauth::ResourceServer::new(policy, scopes, state_dir)))
 }
 
-#[cfg(not(feature = "cli"))]
+#[cfg(not(feature = "tls"))]
 fn resource_server(
     _: &config::OAuth,
     _: &Arc<NeededScopes>,
     _: &Path,
 ) -> Result<Arc<dyn SignedTokens>, StartError> {
-    Err(StartError::Tls("`issuer` needs a build with the feature `cli`".into()))
+    Err(StartError::Tls("`issuer` needs a build with the feature `tls`".into()))
 }
 
 /// TLS of a listener.

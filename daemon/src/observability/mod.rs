@@ -9,6 +9,6 @@ pub(crate) mod job_status;
 #[cfg(feature = "cli")]
 pub mod logging;
 pub(crate) mod metrics;
-#[cfg(feature = "cli")]
+#[cfg(feature = "tls")]
 pub(crate) mod otlp;
 pub(crate) mod user_names;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::probe_text::baseline;
+use super::text::baseline;
 use ceased_client::printable::{clean, is_steering};
 use ceased_probe::{Checked, Findings, Verdict};
 

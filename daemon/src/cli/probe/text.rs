@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::Io;
-use super::format::clean;
-use super::table::{Cell, Table, has_colours, paint};
-use super::view::Tone;
+use crate::cli::Io;
+use crate::cli::format::clean;
+use crate::cli::table::{Cell, Table, has_colours, paint};
+use crate::cli::view::Tone;
 use ceased_probe::{Checked, Findings, Verdict};
 
 /// Unknown checks with one reason that are worth a line of their own.

@@ -9,7 +9,7 @@ use ceased_transports::http::client::check_header;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::argument_values::duration;
+use crate::cli::argument_values::duration;
 use crate::config::units::parse_size;
 use ceased_probe as probe;
 

@@ -1,13 +1,17 @@
 //! `ceased probe`: a checkup of an MCP server.
 
+pub(super) mod args;
+mod report;
+mod text;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 
 use super::format::clean;
-use super::probe_args::{ProbeArgs, ProbeServerArgs};
-use super::{Backend, Exit, Failure, Io, discover, probe_report, probe_text};
+use super::{Backend, Exit, Failure, Io, discover};
+use args::{ProbeArgs, ProbeServerArgs};
 use ceased_probe::{self as probe, About, Baseline, Findings};
 
 /// Names of tools that a message lists.
@@ -161,14 +165,14 @@ fn report(args: &ProbeArgs, found: &Findings, io: &mut Io<'_>) -> Result<(), Fai
         None => {}
     }
     if let Some(path) = &args.junit {
-        store(path, &probe_report::junit(found))?;
+        store(path, &report::junit(found))?;
     }
     if let Some(path) = &args.markdown {
-        store(path, &probe_report::markdown(found))?;
+        store(path, &report::markdown(found))?;
     }
     // The reason of a failure is an error, and no check says anything.
     if found.failure.is_none() && !args.json.as_deref().is_some_and(is_stdout) {
-        probe_text::print(found, io)?;
+        text::print(found, io)?;
     }
     Ok(())
 }
