@@ -30,6 +30,29 @@ fn the_book_names_the_number_of_crates_of_an_embedder() {
     assert!(book.contains(&said), "docs/src/embedding.md does not say: {said}");
 }
 
+/// The build that the README offers for `wrap` and `stdio`: no C, and half of the crates.
+#[test]
+fn the_small_program_leaves_out_its_large_parts() {
+    let crates = dependencies(&["--no-default-features", "--features", "cli"]);
+    let all = dependencies(&[]);
+    for name in [
+        "ceased-fleet",
+        "ceased-probe",
+        "cc",
+        "jsonschema",
+        "ratatui",
+        "ring",
+        "rusqlite",
+        "rustls",
+    ] {
+        assert!(all.contains(name), "{name} is no dependency of the program");
+        assert!(!crates.contains(name), "{name}");
+    }
+    let said = format!("with `cli` alone {}, and all of it {}", crates.len(), all.len());
+    let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding.md")).unwrap();
+    assert!(book.contains(&said), "docs/src/embedding.md does not say: {said}");
+}
+
 #[test]
 fn an_embedder_compiles_no_part_of_the_command_line() {
     let crates = dependencies(&["--no-default-features"]);
