@@ -50,7 +50,7 @@ keys! {
         /// Directory of durable tasks; absolute.
         state_dir: PathBuf = environment.state_dir(), FilePath, at start, row |_| None;
         /// Where tasks are kept.
-        store: Keeping = Keeping::Auto,
+        store: Keeping = if cfg!(feature = "sqlite") { Keeping::Auto } else { Keeping::Memory },
             Choice(&[
                 ("auto", Keeping::Auto),
                 ("disk", Keeping::Disk),
