@@ -50,6 +50,20 @@ impl Checker<'_> {
         }
     }
 
+    /// Reports a part at a byte of the text whose feature this build lacks; returns whether it does.
+    pub(super) fn lacks(&mut self, is_built: bool, feature: &str, at: usize, part: &str) -> bool {
+        if !is_built {
+            let what = format!("{part} needs a build with the feature `{feature}`");
+            self.problem(at, what, "install a build with it, or remove the part");
+        }
+        !is_built
+    }
+
+    /// As above, of the feature that has the client of HTTP, too.
+    pub(super) fn lacks_tls(&mut self, at: usize, part: &str) -> bool {
+        self.lacks(cfg!(feature = "tls"), "tls", at, part)
+    }
+
     /// Reports a problem of a written value.
     pub(super) fn bad_value(
         &mut self,

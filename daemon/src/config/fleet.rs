@@ -66,9 +66,7 @@ pub enum Durability {
 impl Fleet {
     /// Takes all keys; `None` without a database, or in a build without them, which is reported.
     pub(super) fn read_whole(table: &mut Table<'_, '_>) -> Option<Self> {
-        if cfg!(not(feature = "fleet")) {
-            let hint = "install a build with it, or remove the table";
-            table.check.missing(table.at, "[fleet] needs a build with the feature `fleet`", hint);
+        if table.check.lacks(cfg!(feature = "fleet"), "fleet", table.at, "[fleet]") {
             return None;
         }
         let fleet = Self::read(table);

@@ -21,6 +21,9 @@ pub(super) fn oauth(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<OAuth>
         }
         return None;
     };
+    if check.lacks_tls(issuer.span().start, "`issuer`") {
+        return None;
+    }
     let tokens = &raw.tokens;
     let mut url = |key, text: &raw::Text| {
         let value = text.get_ref();
@@ -94,6 +97,7 @@ impl Kind<Jwks> for KeySet {
 pub(super) fn tls(raw: &raw::Listen, check: &mut Checker<'_>) -> Option<TlsFiles> {
     let (cert, key) = (&raw.tls.tls_cert, &raw.tls.tls_key);
     match (cert.at(), key.at()) {
+        (Some(at), Some(_)) if check.lacks_tls(at, "`tls_cert`") => None,
         (Some(_), Some(_)) => {
             let cert = cert.read(&FilePath, check);
             Some(TlsFiles { key: key.read(&FilePath, check)?, cert: cert? })

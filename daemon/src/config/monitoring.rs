@@ -97,6 +97,9 @@ impl Metrics {
 impl Otlp {
     /// Takes all keys; `None` without the address, which is reported.
     pub(super) fn read_whole(table: &mut Table<'_, '_>) -> Option<Self> {
+        if table.check.lacks_tls(table.at, "[otlp]") {
+            return None;
+        }
         let otlp = Self::read(table);
         if table.has("endpoint") {
             return Some(otlp);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ceased_core::upstream::spoken::Revision;
-use ceased_transports::http::client::Url;
+use ceased_transports::http::client::{Place, Url};
 
 use super::check::{Checker, Key};
 use super::entry::Entry;
@@ -43,7 +43,11 @@ pub(super) fn remote(
         check.problem(at, what, "write `protocol`");
     }
     let url = match Url::parse(text.get_ref()) {
-        Ok(url) => Some(url),
+        Ok(url) => {
+            let is_tls = matches!(url.place, Place::Tcp { is_tls: true, .. });
+            let lacks = is_tls && check.lacks_tls(text.span().start, "a server by https://");
+            (!lacks).then_some(url)
+        }
         Err(why) => {
             let written = format!("{:?}", text.get_ref());
             check.bad_value(raw.remote.url.key(), text.span().start, &written, format!("it {why}"));
