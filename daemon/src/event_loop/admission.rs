@@ -445,7 +445,7 @@ mod tests {
         assert!(known.read(&mut answer).is_ok_and(|count| count > 0));
         assert!(server.connections.len() <= 1 + STRANGERS_MAX, "{}", server.connections.len());
         strangers.retain_mut(|stranger| stranger.read(&mut answer).is_err());
-        assert_eq!(strangers.len(), 64, "answered before the known peer");
+        assert!(strangers.len() >= 64 - STRANGERS_MAX, "{} wait", strangers.len());
         // One at least in each turn.
         for _ in 0..2 * 64 {
             server.turn(&mut events, true).unwrap();
