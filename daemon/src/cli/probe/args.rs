@@ -15,7 +15,7 @@ use ceased_probe as probe;
 
 /// `probe`.
 #[derive(Debug, Args)]
-pub(super) struct ProbeArgs {
+pub(in crate::cli) struct ProbeArgs {
     /// The command is an ACP agent
     #[arg(long, conflicts_with_all = ["tool", "stubborn_tool", "revision", "restart", "socket", "url"])]
     pub(super) acp: bool,
@@ -132,7 +132,7 @@ pub(super) struct ProbeArgs {
 
 /// `probe-server`.
 #[derive(Debug, Args)]
-pub(super) struct ProbeServerArgs {
+pub(in crate::cli) struct ProbeServerArgs {
     /// Socket of the probe; without it, a process that waits
     pub(super) socket: Option<PathBuf>,
 }
