@@ -442,7 +442,19 @@ pub fn run(
         Ok(arguments) => arguments.command,
         Err(error) => return usage(&command_line::explained(error, &words), io),
     };
-    let done = match &command {
+    let done = execute(&command, io, backend);
+    let flushed = io.out.flush().map_err(Failure::from);
+    match done.and_then(|exit| flushed.map(|()| exit)) {
+        Ok(exit) => exit,
+        Err(failure) => {
+            failure.print(io);
+            failure.exit
+        }
+    }
+}
+
+fn execute(command: &Command, io: &mut Io<'_>, backend: &dyn Backend) -> Result<Exit, Failure> {
+    match command {
         Command::Serve(args) => {
             let life =
                 ServeOptions { idle_exit: args.idle_exit, own_session: args.own_session.clone() };
@@ -494,14 +506,6 @@ pub fn run(
         Command::View(args) => browser::view(args, io, backend),
         Command::Watch(args) => watch::watch(args, io, backend),
         Command::Logs(args) => logs::logs(args, io, backend),
-    };
-    let flushed = io.out.flush().map_err(Failure::from);
-    match done.and_then(|exit| flushed.map(|()| exit)) {
-        Ok(exit) => exit,
-        Err(failure) => {
-            failure.print(io);
-            failure.exit
-        }
     }
 }
 

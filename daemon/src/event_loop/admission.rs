@@ -80,7 +80,7 @@ impl Server {
         Ok(conn)
     }
 
-    /// Adds a connection that has no identity yet, unless the kernel says for whom it acts.
+    /// Adds a connection that has no identity yet, unless the kernel names its user.
     pub(super) fn add_stranger(&mut self, link: Link) -> io::Result<ConnId> {
         let is_stranger = matches!(link.peer(), Origin::Tcp { .. });
         let conn = self.add_connection(link, false)?;

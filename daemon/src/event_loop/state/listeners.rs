@@ -174,7 +174,7 @@ impl Listeners {
         self.bound.iter().filter_map(|bound| bound.again).min()
     }
 
-    /// Whether the kernel does not say for whom a peer of the listener with this index acts.
+    /// Whether the kernel names no user of a peer of the listener with this index.
     pub(crate) fn has_strangers(&self, index: usize) -> bool {
         let bound = self.bound.get(index);
         bound.is_some_and(|bound| matches!(bound.listener.address(), Address::Tcp(_)))
