@@ -18,7 +18,8 @@ import tempfile
 import threading
 import time
 
-CALLS, ROUNDS, SESSIONS, STUCK = 500, 8, 1000, 100
+# More stuck calls than `limits.workers_per_identity` have further calls of the identity wait.
+CALLS, ROUNDS, SESSIONS, STUCK = 500, 8, 1000, 48
 ID, METHOD = re.compile(rb'"id":([^,}]+)'), re.compile(rb'"method":"([^"]*)"')
 BEGUN = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"b","version":"1"}}'
 TOOLS = b'{"tools":[{"name":"small","inputSchema":{"type":"object"}}]}'
@@ -141,7 +142,7 @@ def main():
     folders = [tempfile.mkdtemp() for _ in range(2)]
     url = lambda port: f'url = "http://127.0.0.1:{port}/mcp"'
     servers = entry("near", f"command = {json.dumps([sys.executable, '-S', os.path.abspath(__file__), 'stdio'])}")
-    servers += entry("far", url(far)) + entry("stuck", url(stuck) + "\nmax_connections = 256") + entry("dead", url(1))
+    servers += entry("far", url(far)) + entry("stuck", url(stuck) + "\nmax_calls = 32") + entry("dead", url(1))
     daemon, path, client = start(binary, folders[0], servers)
     children = http + [daemon]
     try:
