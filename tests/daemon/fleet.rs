@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 #[path = "../../daemon/fleet/tests/server/mod.rs"]
-mod server;
+pub(crate) mod server;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -21,12 +21,12 @@ use crate::durable::{answer_of, get, of_task};
 /// One database at a time: several starve each other beside the other tests.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A node of the fleet at this database.
-fn node(server: &Server, name: &str, more: &str, limits: &str) -> Daemon {
+pub(crate) fn node(server: &Server, name: &str, more: &str, limits: &str) -> Daemon {
     Daemon::start_in(home_of(server, name, more, limits))
 }
 
@@ -43,14 +43,14 @@ fn home_of(server: &Server, name: &str, more: &str, limits: &str) -> Home {
 }
 
 /// Longer than a busy machine keeps the database waiting.
-const SHORT: &str = "lease = \"10s\"";
+pub(crate) const SHORT: &str = "lease = \"10s\"";
 
 fn runs(t: &str) -> bool {
     !carriers(t).is_empty()
 }
 
 /// Creates a task, again where a busy machine keeps the database waiting.
-fn created(peer: &mut Peer, tool: &str, arguments: &str) -> String {
+pub(crate) fn created(peer: &mut Peer, tool: &str, arguments: &str) -> String {
     let call = format!(r#"{{"name":{tool:?},"arguments":{arguments},"task":{{}}}}"#);
     let mut task = None;
     wait_until("a task is created", || {
@@ -62,7 +62,7 @@ fn created(peer: &mut Peer, tool: &str, arguments: &str) -> String {
     task.unwrap()
 }
 
-fn status(peer: &mut Peer, task: &str) -> String {
+pub(crate) fn status(peer: &mut Peer, task: &str) -> String {
     get(peer, task)["status"].as_str().unwrap().to_owned()
 }
 

@@ -17,6 +17,7 @@ mod durable;
 mod fair;
 mod files;
 mod fleet;
+mod fleet_figures;
 mod flood;
 mod handlers;
 mod held_bytes;

@@ -14,7 +14,7 @@ use ceased_core::time::Wall;
 use ceased_simulator::modern::{TASKS, able, request, tasks};
 use ceased_simulator::tools;
 use ceased_simulator::trace::Input;
-use ceased_simulator::world::{NEWEST, Rigged, World};
+use ceased_simulator::world::{NEWEST, Rigged, World, raw_json};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -474,6 +474,96 @@ fn task_of_another_engine_gets_its_answers() {
     let (seq, _) = w.stored.remove(0);
     w.feed(Input::Unstored(seq, Unstored::Broken));
     assert_eq!(w.next(c)["error"]["code"], -31006);
+    w.advance(Duration::from_secs(60));
+    table.commit(&mut w);
+    // An answer that no engine gets is not acknowledged.
+    let answers = json!({"taskId": id.to_string(), "inputResponses": {"q": {"action": "accept"}}});
+    w.send(c, &request(json!(4), "tasks/update", capable(answers)));
+    table.answer(&mut w);
+    let (seq, _) = w.stored.remove(0);
+    w.feed(Input::Shared(SharedEvent::Verdict { seq, verdict: Verdict::Gone }));
+    w.feed(Input::Durable(seq));
+    assert_eq!(w.next(c)["error"]["code"], -31006);
+    w.silent(c);
+}
+
+/// FLT-02: of two questions the answered one is not shown any more while the other one is open.
+#[test]
+fn answered_question_leaves_the_table_while_another_is_open() {
+    let (mut w, mut table) = engine();
+    let c = w.open_as(ME, NEWEST);
+    created(&mut w, &mut table, c);
+    let job = w.last_started();
+    w.asked(job, 1, "elicitation/create");
+    w.asked(job, 2, "elicitation/create");
+    table.commit(&mut w);
+    let open = |table: &Table| -> Vec<String> {
+        let record = table.records.values().next().expect("a record");
+        let asks: BTreeMap<String, Value> =
+            serde_json::from_str(record.asks.as_deref().expect("questions")).expect("JSON");
+        assert_eq!(record.status, Status::InputRequired);
+        asks.into_keys().collect()
+    };
+    assert_eq!(open(&table), ["1", "2"]);
+    let task = *table.records.keys().next().expect("a task");
+    let responses: Box<str> = r#"{"1":{"action":"accept"}}"#.into();
+    w.feed(Input::Shared(SharedEvent::Input { number: 1, task, responses }));
+    table.commit(&mut w);
+    assert_eq!(open(&table), ["2"]);
+}
+
+/// A request for a task elsewhere is answered when that is removed.
+#[test]
+fn wait_for_a_removed_task_ends() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::Working);
+    let c = w.open_as(ME, NEWEST);
+    ask(&mut w, c, "tasks/result", &id.to_string());
+    table.answer(&mut w);
+    table.commit(&mut w);
+    w.silent(c);
+    w.feed(Input::Shared(SharedEvent::Removed { task: id }));
+    assert_eq!(w.next(c)["error"]["code"], -31002);
+    assert_eq!(w.sizes().tasks, 0, "it is forgotten");
+    let own = created(&mut w, &mut table, c);
+    let task = TaskId::parse(&own).expect("an id");
+    w.feed(Input::Shared(SharedEvent::Removed { task }));
+    assert_eq!(asked(&mut w, &table, c, "tasks/get", &own)["result"]["status"], "working");
+}
+
+/// A message of a kind that this version does not know is removed.
+#[test]
+fn unusable_message_is_removed() {
+    let (mut w, _) = engine();
+    w.feed(Input::Shared(SharedEvent::Unusable { number: 7 }));
+    let taken = |(_, write): &(Seq, StoreWrite)| matches!(write, StoreWrite::Taken(7));
+    assert!(w.stored.iter().any(taken));
+}
+
+/// EXT-03: a subscription is told of an end with its outcome, on which its form depends, also where a request
+/// that had no need of it has seen the end first.
+#[test]
+fn subscription_hears_of_an_end_with_its_outcome() {
+    let (mut w, mut table) = engine();
+    let id = table.of_another(5, Status::Working);
+    let (c, other) = (w.connect(ME), w.open_as(ME, NEWEST));
+    let wanted = json!({"notifications": {"taskIds": [id.to_string()]}});
+    w.send(c, &request(json!("l"), "subscriptions/listen", tasks(wanted)));
+    table.answer(&mut w);
+    table.commit(&mut w);
+    w.next(c);
+    let record = table.records.get_mut(&id).expect("it");
+    (record.status, record.outcome) = (Status::Failed, RecordedOutcome::Stored { bytes: 7 });
+    let status = asked(&mut w, &table, other, "tasks/get", &id.to_string());
+    assert_eq!(status["result"]["status"], "failed");
+    w.silent(c);
+    let mut record = table.records[&id].clone();
+    let result = r#"{"content":[],"isError":true}"#;
+    record.outcome = RecordedOutcome::Here(Ok(raw_json(result).into()));
+    w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
+    let told = w.next(c);
+    assert_eq!(told["params"]["status"], "completed", "{told}");
+    assert_eq!(told["params"]["result"]["isError"], true, "{told}");
 }
 
 /// MOD-08: a subscription is told of a task elsewhere, which is watched while it lasts.
@@ -497,6 +587,14 @@ fn subscription_hears_of_a_task_elsewhere() {
     record.status = Status::InputRequired;
     w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record.clone()) }));
     assert_eq!(w.next(c)["params"]["status"], "input_required");
+    // A cancel that the table does not take leaves the subscription.
+    let other = w.open_as(ME, NEWEST);
+    ask(&mut w, other, "tasks/cancel", &id.to_string());
+    table.answer(&mut w);
+    let (seq, _) = w.stored.remove(0);
+    w.feed(Input::Unstored(seq, Unstored::Broken));
+    assert_eq!(w.next(other)["error"]["code"], -31006);
+    w.silent(c);
     (record.status, record.outcome) = (Status::Cancelled, cancelled());
     w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
     assert_eq!(w.next(c)["params"]["status"], "cancelled");

@@ -8,6 +8,7 @@ mod bounds;
 mod evidence;
 mod guard_death;
 mod lasting;
+mod lease;
 mod orphans;
 mod place;
 mod proc_unreadable;

@@ -90,7 +90,7 @@ impl OutgoingMachine<'_> {
                 job.asks.insert(ask, PendingOutgoing::Waiting(request));
                 self.jobs.note_questions(id);
                 if let Some(task) = task {
-                    self.news().note_questions_of(task, Change::InputNeeded);
+                    self.news().note_questions_of(task, Some(Change::InputNeeded));
                 }
                 self.put_questions(id, Answer::Refused);
             }
@@ -331,7 +331,7 @@ impl OutgoingMachine<'_> {
 
     /// Tells the caller the outcome. A task without further requests leaves input_required.
     pub(crate) fn tell(&mut self, caller: Caller, answer: Answer) {
-        let mut answered = None;
+        let (mut asker, mut last) = (None, false);
         match caller {
             Caller::Host(ask) => {
                 self.outgoing.forget_host_call(ask);
@@ -342,14 +342,14 @@ impl OutgoingMachine<'_> {
                 if let Some(asks) = job.asks.some() {
                     asks.remove(&ask);
                 }
-                answered = job.task.filter(|_| needed && !job.needs_input());
+                (asker, last) = (job.task.filter(|_| needed), !job.needs_input());
                 self.jobs.note_questions(id);
             }
         }
         let relayed = self.relayed_caller(caller);
         let change = |calls: &mut Self| {
-            if let Some(task) = answered {
-                calls.news().change_task(task, Change::InputArrived);
+            if let Some(task) = asker {
+                calls.news().note_questions_of(task, last.then_some(Change::InputArrived));
             }
         };
         match relayed {

@@ -374,7 +374,7 @@ impl TaskNews<'_> {
                 begin(&mut json, topic.method().unwrap_or_default(), reply);
             }
             // It will be told when it may be (DUR-01).
-            Topic::Task(task) if !self.tasks.is_settled(task) => return,
+            Topic::Task(task) if !self.tasks.is_tellable(task) => return,
             Topic::Task(task) => {
                 begin(&mut json, "notifications/tasks", reply).raw(",");
                 self.tasks.write_detailed(self.outbox, self.jobs, &mut json, task, &listening.peer);

@@ -20,6 +20,7 @@ use crate::tasks::creation::not_created;
 use crate::tasks::durable::{Seq, StoreWrite, TaskRecord, Unstored};
 use crate::tasks::lookups::Resumed;
 use crate::tasks::machine::TaskMachine;
+use crate::tasks::methods::expired;
 use crate::tasks::persistence::untold;
 use crate::tasks::questions;
 use crate::tasks::shared::{
@@ -90,6 +91,12 @@ impl TaskMachine<'_> {
             SharedEvent::Found { lookup, found } => return self.on_found(lookup, found),
             SharedEvent::Input { number, task, responses } => {
                 self.on_input(number, task, &responses);
+            }
+            SharedEvent::Unusable { number } => self.tell_table(StoreWrite::Taken(number)),
+            SharedEvent::Removed { task } => {
+                if self.tasks.get(task).is_some_and(Task::is_visiting) {
+                    self.lose(task, &expired());
+                }
             }
             SharedEvent::Changed { record } => {
                 let id = record.id;
@@ -241,7 +248,9 @@ impl TaskMachine<'_> {
             }
         } else if task.status().is_terminal() && task.is_settled() {
             // Its end may have been seen first by a look that had no need of its outcome.
-            self.tasks.take_outcome(record);
+            if self.tasks.take_outcome(record) {
+                self.news().tell_of_task(id);
+            }
             self.tell_waiters(id);
         } else {
             self.adopt_end(record);
@@ -277,6 +286,10 @@ impl TaskMachine<'_> {
     }
 
     fn on_verdict(&mut self, seq: Seq, verdict: Verdict) {
+        if matches!(verdict, Verdict::Gone) {
+            // A message that no engine gets is not acknowledged.
+            self.answer_written(seq, Some(Unstored::Broken));
+        }
         let Some(task) = self.tasks.awaiting(seq) else { return };
         let (id, creates, visits) = (task.id(), task.is_being_created(), task.is_visiting());
         match verdict {

@@ -27,6 +27,12 @@ pub(crate) fn task_cancelled() -> ErrorObject {
     ErrorObject::new(code::TASK_CANCELLED, "the task was cancelled")
 }
 
+/// Error for a request that waits for a task whose ttl ends first (TSK-35).
+pub(super) fn expired() -> ErrorObject {
+    let message = "the task expired before it ended: its ttl is over";
+    ErrorObject::new(code::TASK_EXPIRED, message)
+}
+
 impl TaskMachine<'_> {
     /// The task a request names, if its sender may know of it (TSK-27, TSK-39): another's task is
     /// unknown in the same words.
@@ -316,12 +322,10 @@ impl TaskMachine<'_> {
         self.keyed.leave_task(self.timers, self.outbox.keys_until(), id);
         self.outbox.note(AuditEvent::TaskExpired { identity: owner, task: id, tool, status });
         self.outbox.forget_topic(id, listeners);
-        let message = "the task expired before it ended: its ttl is over";
-        let error = ErrorObject::new(code::TASK_EXPIRED, message);
         if let Some(job) = job {
             self.job_machine().release_job_claim(job, StopReason::Expired);
         }
         self.store_removal(key);
-        self.fail_waiters(id, waiters, &error);
+        self.fail_waiters(id, waiters, &expired());
     }
 }

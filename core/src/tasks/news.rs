@@ -41,9 +41,9 @@ impl TaskNews<'_> {
         true
     }
 
-    /// A task has one question more, or one less.
-    pub(crate) fn note_questions_of(&mut self, id: TaskId, change: Change) {
-        if self.change_task(id, change) {
+    /// A task has one question more, or one less; the change where it is the first or was the last one.
+    pub(crate) fn note_questions_of(&mut self, id: TaskId, change: Option<Change>) {
+        if change.is_some_and(|change| self.change_task(id, change)) {
             return;
         }
         let live = |task: &&Task| !task.is_being_created() && !task.status().is_terminal();
@@ -52,7 +52,7 @@ impl TaskNews<'_> {
             let (key, before) = (task.record_key(), task.last_visible());
             let sent = self.tasks.hand_over(self.outbox, (self.jobs, self.timers, self.now), key);
             self.tasks.note_change_sent(id, sent, before);
-        } else {
+        } else if change.is_some() {
             self.tell_of_task(id);
         }
     }

@@ -37,7 +37,7 @@ pub enum Wanted {
         /// Whether its outcome is needed, too.
         whole: bool,
     },
-    /// These tasks, with their outcomes.
+    /// These tasks.
     Tasks(Vec<TaskId>),
     /// Tasks in the order of their positions.
     Page {
@@ -81,7 +81,7 @@ pub enum Verdict {
     },
     /// The task had an end already: this one.
     Overtaken(Box<TaskRecord>),
-    /// There is no such task.
+    /// There is no such task, or the engine that runs it takes no message.
     Gone,
     /// The owner of the new task has no room.
     Full(SharedLimit),
@@ -153,6 +153,16 @@ pub enum SharedEvent {
         task: TaskId,
         /// `inputResponses`: the JSON text of an object.
         responses: Box<str>,
+    },
+    /// A message with this number is there which this version has no use for.
+    Unusable {
+        /// Number of the message.
+        number: i64,
+    },
+    /// A task that this engine watches was removed.
+    Removed {
+        /// The task.
+        task: TaskId,
     },
     /// A task of this engine was changed by another one, or one that it
     /// [watches](crate::tasks::durable::StoreWrite::Watch) is so now.

@@ -61,7 +61,7 @@ impl TaskMachine<'_> {
     // --------------------------------------------------------------------- from the store
 
     /// Answers the requests that wait for writes up to this one, or for this one alone, which failed.
-    fn answer_written(&mut self, upto: Seq, failed: Option<Unstored>) {
+    pub(super) fn answer_written(&mut self, upto: Seq, failed: Option<Unstored>) {
         self.lookups.note_told(upto, failed.is_some());
         if let Some((why, (lookup, claimed))) =
             failed.and_then(|why| Some((why, self.lookups.take_claim(upto)?)))
@@ -120,7 +120,9 @@ impl TaskMachine<'_> {
             }
             NotStored::Visit(id) => {
                 self.outbox.counters_mut().unstored += 1;
-                self.lose(id, &untold(why));
+                let waiters = self.tasks.revive(id);
+                self.fail_waiters(id, waiters, &untold(why));
+                self.part(id);
             }
             NotStored::End(id) => {
                 self.outbox.counters_mut().unstored += 1;

@@ -135,12 +135,10 @@ pub enum FleetWrite {
         /// The room.
         quota: Quota,
     },
-    /// A task of this node in this version waits for input, or works on.
+    /// A task of this node waits for input, or works on.
     Change {
         /// The task.
         task: TaskId,
-        /// The version that is replaced.
-        version: Version,
         /// True while it waits for input.
         input_required: bool,
         /// Its `statusMessage`.
@@ -148,12 +146,10 @@ pub enum FleetWrite {
         /// The questions, as JSON.
         asks: Option<String>,
     },
-    /// A task of this node in this version has ended.
+    /// A task of this node has ended.
     End {
         /// The task.
         task: TaskId,
-        /// The version that is replaced.
-        version: Version,
         /// The end.
         end: End,
     },
@@ -179,7 +175,7 @@ pub enum FleetWrite {
     Watch(TaskId),
     /// It does not any more.
     Unwatch(TaskId),
-    /// A message to the node that runs a task of this identity.
+    /// A message to the node that runs a task of this identity, while few wait for that task.
     Send {
         /// The task.
         task: TaskId,
@@ -297,9 +293,9 @@ pub enum Verdict {
         /// The task's place in the list of its owner.
         position: i64,
     },
-    /// Another node was quicker: the task as it is.
+    /// The task has an end, or is another node's: the task as it is.
     Overtaken(Box<TaskRow>),
-    /// There is no such task (any more).
+    /// There is no such task (any more), or its node has no room for a message.
     Gone,
     /// The owner has no room.
     Full(Limit),
@@ -382,14 +378,21 @@ pub enum Wanted {
         /// Most tasks.
         size: u32,
     },
-    /// Those of these tasks that are not in this version any more.
-    Changed(Vec<(TaskId, Version)>),
+    /// Those of these tasks that are not in this version any more, or are gone.
+    Changed {
+        /// The tasks.
+        known: Vec<(TaskId, Version)>,
+        /// Most tasks.
+        size: u32,
+    },
     /// Messages to a node, the oldest first.
     Inbox {
         /// The node.
         node: Epoch,
         /// Most messages.
         size: u32,
+        /// Bytes of their bodies; the message that passes it is the last.
+        bytes: u32,
     },
 }
 
@@ -468,9 +471,18 @@ pub enum Found {
     Outcome(Option<Outcome>),
     /// Tasks.
     Tasks(Vec<TaskRow>),
+    /// Tasks that have changed, and those that are gone.
+    Changed(Vec<TaskRow>, Vec<TaskId>),
     /// Messages to this node.
     Inbox(Vec<Message>),
+    /// The table has a value there that this version cannot read.
+    Unreadable(String),
 }
+
+/// Messages about one task that wait for its node at most.
+pub const WAITING_MESSAGES_MAX: u32 = 64;
+/// Bytes of their bodies; the message that passes it is taken.
+pub const WAITING_BYTES_MAX: u32 = 1 << 20;
 
 /// A message to a node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use ceased_core::time::Wall;
 use crate::contract::{
     CallKey, Committed, End, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound, KeyQuota,
     Limit, Message, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
-    Verdict, Version, Wanted,
+    Verdict, Version, WAITING_BYTES_MAX, WAITING_MESSAGES_MAX, Wanted,
 };
 
 /// Beyond its lease a node is let live for so long, in milliseconds.
@@ -147,9 +147,9 @@ impl State {
     fn write(&mut self, epoch: Epoch, write: &FleetWrite) -> Result<Verdict, Failure> {
         Ok(match write {
             FleetWrite::New { task, quota } => return self.create(epoch, task, *quota),
-            FleetWrite::Change { task, version, input_required, message, asks } => {
+            FleetWrite::Change { task, input_required, message, asks } => {
                 let now = self.now;
-                match self.own(epoch, *task, *version) {
+                match self.own(epoch, *task) {
                     Ok(found) => {
                         found.row.status =
                             if *input_required { Status::InputRequired } else { Status::Working };
@@ -160,7 +160,7 @@ impl State {
                     Err(verdict) => verdict,
                 }
             }
-            FleetWrite::End { task, version, end } => match self.own(epoch, *task, *version) {
+            FleetWrite::End { task, end } => match self.own(epoch, *task) {
                 Ok(_) => self.end(*task, end),
                 Err(verdict) => verdict,
             },
@@ -187,6 +187,13 @@ impl State {
                 let Some(to) = found.map(|found| found.row.node).filter(is_live) else {
                     return Ok(Verdict::Gone);
                 };
+                let waiting = || self.inbox.values().filter(|message| message.task == Some(*task));
+                let bytes: usize = waiting().map(|message| message.body.len()).sum();
+                if waiting().count() >= WAITING_MESSAGES_MAX as usize
+                    || bytes >= WAITING_BYTES_MAX as usize
+                {
+                    return Ok(Verdict::Gone);
+                }
                 self.messages += 1;
                 let number = self.messages;
                 let message =
@@ -332,16 +339,10 @@ impl State {
         Ok(verdict)
     }
 
-    /// A task of this node in this version that has not ended; else its verdict.
-    fn own(&mut self, epoch: Epoch, task: TaskId, version: Version) -> Result<&mut Task, Verdict> {
+    /// A task of this node that has not ended; else its verdict.
+    fn own(&mut self, epoch: Epoch, task: TaskId) -> Result<&mut Task, Verdict> {
         match self.tasks.get_mut(&task) {
-            Some(found)
-                if found.row.node == epoch
-                    && found.row.version == version
-                    && !found.row.status.is_terminal() =>
-            {
-                Ok(found)
-            }
+            Some(found) if found.row.node == epoch && !found.row.status.is_terminal() => Ok(found),
             Some(found) => Err(Verdict::Overtaken(Box::new(found.row.clone()))),
             None => Err(Verdict::Gone),
         }
@@ -400,17 +401,31 @@ impl State {
                 rows.truncate(*size as usize);
                 Found::Tasks(rows)
             }
-            Wanted::Changed(known) => {
-                let changed = known.iter().filter_map(|(task, version)| {
-                    let found =
-                        self.tasks.get(task).filter(|found| found.row.version != *version)?;
-                    Some(self.row(found))
-                });
-                Found::Tasks(changed.collect())
+            Wanted::Changed { known, size } => {
+                let (mut changed, mut gone) = (Vec::new(), Vec::new());
+                for (task, version) in known {
+                    if changed.len() + gone.len() == *size as usize {
+                        break;
+                    }
+                    match self.tasks.get(task) {
+                        Some(found) if found.row.version != *version => {
+                            changed.push(self.row(found));
+                        }
+                        Some(_) => {}
+                        None => gone.push(*task),
+                    }
+                }
+                Found::Changed(changed, gone)
             }
-            Wanted::Inbox { node, size } => {
+            Wanted::Inbox { node, size, bytes } => {
                 let own = self.inbox.iter().filter(|((of, _), _)| of == node);
-                Found::Inbox(own.take(*size as usize).map(|(_, message)| message.clone()).collect())
+                let mut before = 0;
+                let fits = own.take(*size as usize).take_while(|(_, message)| {
+                    let fits = before < *bytes as usize;
+                    before += message.body.len();
+                    fits
+                });
+                Found::Inbox(fits.map(|(_, message)| message.clone()).collect())
             }
         }
     }
@@ -474,20 +489,11 @@ impl SharedTable for ModelTable {
         }
         self.node = Some((epoch, node.batch));
         let verdict = |write: &FleetWrite| {
-            let wanted: Option<(Option<Version>, Status)> = match write {
-                FleetWrite::New { task, .. } => {
-                    let status = task.end.as_ref().map_or(Status::Working, |end| end.status.into());
-                    Some((Some(Version(1)), status))
+            let wanted = match write {
+                FleetWrite::New { .. } | FleetWrite::Change { .. } => None,
+                FleetWrite::End { end, .. } | FleetWrite::Cancel { end, .. } => {
+                    Some(Status::from(end.status))
                 }
-                FleetWrite::Change { version, input_required, .. } => {
-                    let status =
-                        if *input_required { Status::InputRequired } else { Status::Working };
-                    Some((Some(Version(version.0 + 1)), status))
-                }
-                FleetWrite::End { version, end, .. } => {
-                    Some((Some(Version(version.0 + 1)), end.status.into()))
-                }
-                FleetWrite::Cancel { end, .. } => Some((None, end.status.into())),
                 FleetWrite::Receipt { task, .. } => {
                     return state.tasks.get(task).map_or(Verdict::Gone, |found| stored(&found.row));
                 }
@@ -497,24 +503,24 @@ impl SharedTable for ModelTable {
                 | FleetWrite::Send { .. }
                 | FleetWrite::Taken(_)
                 | FleetWrite::Keyed { .. }
-                | FleetWrite::Drain => None,
+                | FleetWrite::Drain => return Verdict::Done,
                 FleetWrite::Claim { key, wish, quota } => {
                     return Verdict::Key(state.key_found(epoch, key, *wish, *quota));
                 }
             };
-            let (Some((version, status)), Some(task)) = (wanted, write.task()) else {
-                return Verdict::Done;
-            };
-            match state.tasks.get(&task).map(|found| &found.row) {
-                Some(row)
-                    if row.status == status
-                        && version.is_none_or(|version| version == row.version) =>
-                {
+            let row = write.task().and_then(|task| state.tasks.get(&task)).map(|found| &found.row);
+            match (row, write, wanted) {
+                (Some(row), FleetWrite::New { .. }, _) => {
+                    let (version, position) = (Version(1), row.position);
+                    Verdict::Stored { version, stamp: row.created, position }
+                }
+                (None, FleetWrite::New { .. }, _) => Verdict::Full(Limit::Live),
+                (Some(row), _, Some(status)) if row.status == status => stored(row),
+                (Some(row), _, None) if row.node == epoch && !row.status.is_terminal() => {
                     stored(row)
                 }
-                Some(row) => Verdict::Overtaken(Box::new(row.clone())),
-                None if matches!(write, FleetWrite::New { .. }) => Verdict::Full(Limit::Live),
-                None => Verdict::Gone,
+                (Some(row), ..) => Verdict::Overtaken(Box::new(row.clone())),
+                (None, ..) => Verdict::Gone,
             }
         };
         Ok(Resolved::Done(writes.iter().map(verdict).collect()))

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::status::Status;
 use ceased_fleet::contract::{
-    CallKey, Committed, End, Ended, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound,
+    self, CallKey, Committed, End, Ended, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound,
     KeyQuota, Limit, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
     Verdict, Version, Wanted,
 };
@@ -166,10 +166,7 @@ fn a_task_is_found_by_every_node<F: Fleet>(fleet: &F) {
     // One without an end stays.
     b.expire(soon()).unwrap();
     assert!(look(&mut b, id, "ann").is_some());
-    one(
-        &mut a,
-        FleetWrite::End { task: id, version: Version(1), end: end(Ended::Completed, "{\"x\":1}") },
-    );
+    one(&mut a, FleetWrite::End { task: id, end: end(Ended::Completed, "{\"x\":1}") });
     b.expire(soon()).unwrap();
     assert_eq!(look(&mut b, id, "ann"), None);
     assert_eq!(
@@ -184,20 +181,19 @@ fn a_task_has_one_end<F: Fleet>(fleet: &F) {
     let id = create(&mut a, "ann");
     let asks = FleetWrite::Change {
         task: id,
-        version: Version(1),
         input_required: true,
         message: None,
         asks: Some("[]".to_owned()),
     };
     assert_eq!(version(&one(&mut a, asks.clone())), Version(2));
-    // Its version is not current any more.
-    assert!(matches!(one(&mut a, asks), Verdict::Overtaken(row) if row.version == Version(2)));
+    // Its own node alone changes it.
+    assert!(matches!(one(&mut b, asks), Verdict::Overtaken(row) if row.version == Version(2)));
     assert_eq!(one(&mut b, cancel(id, "bob")), Verdict::Gone);
     let committed = b.commit(&[cancel(id, "ann")], soon()).unwrap();
     version(&committed.verdicts[0]);
     let node = look(&mut b, id, "ann").unwrap().node;
     assert_eq!(committed.hints, [node], "the node that runs it is hinted");
-    let late = FleetWrite::End { task: id, version: Version(2), end: end(Ended::Completed, "{}") };
+    let late = FleetWrite::End { task: id, end: end(Ended::Completed, "{}") };
     match one(&mut a, late) {
         Verdict::Overtaken(row) => {
             assert_eq!((row.status, row.asks.as_deref()), (Status::Cancelled, None));
@@ -220,8 +216,7 @@ fn a_task_has_one_end<F: Fleet>(fleet: &F) {
 fn only_its_node_ends_a_task<F: Fleet>(fleet: &F) {
     let (mut a, mut b) = (member(fleet, 1), member(fleet, 2));
     let id = create(&mut a, "ann");
-    let foreign =
-        FleetWrite::End { task: id, version: Version(1), end: end(Ended::Completed, "{}") };
+    let foreign = FleetWrite::End { task: id, end: end(Ended::Completed, "{}") };
     assert!(
         matches!(one(&mut b, foreign), Verdict::Overtaken(row) if row.status == Status::Working)
     );
@@ -250,7 +245,7 @@ fn a_lost_node_is_fenced<F: Fleet>(fleet: &F) {
     assert_eq!((nodes, tasks), (vec![epoch], vec![id]));
     let row = look(&mut b, id, "ann").unwrap();
     assert_eq!((row.status, row.node), (Status::Failed, epoch));
-    let late = FleetWrite::End { task: id, version: Version(1), end: end(Ended::Completed, "{}") };
+    let late = FleetWrite::End { task: id, end: end(Ended::Completed, "{}") };
     let (other, fresh) = new("ann", LEASE);
     assert!(matches!(a.commit(&[late, fresh], soon()), Err(Failure::Fenced)));
     assert_eq!(look(&mut b, other, "ann"), None);
@@ -294,23 +289,17 @@ fn quotas_hold_over_all_nodes<F: Fleet>(fleet: &F) {
     let (second, verdict) = fresh(&mut b);
     version(&verdict);
     assert_eq!(fresh(&mut a).1, Verdict::Full(Limit::Live));
-    one(
-        &mut a,
-        FleetWrite::End { task: first, version: Version(1), end: end(Ended::Completed, "12345") },
-    );
+    one(&mut a, FleetWrite::End { task: first, end: end(Ended::Completed, "12345") });
     let (third, verdict) = fresh(&mut b);
     version(&verdict);
-    one(
-        &mut b,
-        FleetWrite::End { task: second, version: Version(1), end: end(Ended::Completed, "12") },
-    );
+    one(&mut b, FleetWrite::End { task: second, end: end(Ended::Completed, "12") });
     assert_eq!(fresh(&mut a).1, Verdict::Full(Limit::Stored));
     fleet.pass(Duration::from_millis(50));
     a.expire(soon()).unwrap();
     let (_, verdict) = fresh(&mut a);
     version(&verdict);
     let big = end(Ended::Completed, "1234567890");
-    one(&mut b, FleetWrite::End { task: third, version: Version(1), end: big });
+    one(&mut b, FleetWrite::End { task: third, end: big });
     assert_eq!(fresh(&mut b).1, Verdict::Full(Limit::Bytes));
     // Others have their own.
     create(&mut b, "bob");
@@ -334,7 +323,7 @@ fn a_removed_task_gives_its_room_back<F: Fleet>(fleet: &F) {
     let (ended, verdict) = fresh(&mut a);
     version(&verdict);
     let end = end(Ended::Completed, "12345");
-    one(&mut a, FleetWrite::End { task: ended, version: Version(1), end });
+    one(&mut a, FleetWrite::End { task: ended, end });
     assert_eq!(fresh(&mut b).1, Verdict::Full(Limit::Stored));
     assert_eq!(one(&mut a, FleetWrite::Delete(ended)), Verdict::Done);
     version(&fresh(&mut b).1);
@@ -363,8 +352,7 @@ fn lists_are_whole_and_in_order<F: Fleet>(fleet: &F) {
 fn a_batch_is_whole<F: Fleet>(fleet: &F) {
     let mut a = member(fleet, 1);
     let (first, write) = new("ann", Duration::from_secs(60));
-    let over =
-        FleetWrite::End { task: first, version: Version(1), end: end(Ended::Completed, "{}") };
+    let over = FleetWrite::End { task: first, end: end(Ended::Completed, "{}") };
     let verdicts = a.commit(&[write.clone(), over], soon()).unwrap().verdicts;
     assert_eq!(verdicts.iter().map(version).collect::<Vec<_>>(), [Version(1), Version(2)]);
     let (second, fresh) = new("ann", Duration::from_secs(60));
@@ -381,15 +369,22 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
     let to = b.join(&node(2, Duration::from_secs(60)), soon()).unwrap();
     let id = create(&mut a, "ann");
     assert_eq!(one(&mut b, FleetWrite::Watch(id)), Verdict::Done);
-    let changed = |table: &mut F::Table, seen| {
-        let wanted =
-            Wanted::Changed(vec![(id, Version(seen)), (TaskId::new(Uuid::new_v4()), Version(1))]);
-        let Found::Tasks(rows) = table.fetch(&[wanted], soon()).unwrap().remove(0) else {
+    let none = TaskId::new(Uuid::new_v4());
+    let changed_of = |table: &mut F::Table, known, size| {
+        let wanted = Wanted::Changed { known, size };
+        let Found::Changed(rows, gone) = table.fetch(&[wanted], soon()).unwrap().remove(0) else {
             panic!()
         };
-        rows.into_iter().map(|row| (row.id, row.version)).collect::<Vec<_>>()
+        (rows.into_iter().map(|row| (row.id, row.version)).collect::<Vec<_>>(), gone)
+    };
+    let changed = |table: &mut F::Table, seen| {
+        let (rows, gone) = changed_of(table, vec![(id, Version(seen)), (none, Version(1))], 9);
+        assert_eq!(gone, [none], "one that is gone is told");
+        rows
     };
     assert_eq!(changed(&mut b, 1), []);
+    let (rows, gone) = changed_of(&mut b, vec![(id, Version(0)), (none, Version(1))], 1);
+    assert_eq!(rows.len() + gone.len(), 1, "so many at a time");
     let committed = a.commit(&[cancel(id, "ann")], soon()).unwrap();
     assert_eq!(committed.hints, [to], "the node that watches is hinted");
     assert_eq!(changed(&mut b, 1), [(id, Version(2))]);
@@ -403,24 +398,47 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
         body: vec![body, 0, 255],
     };
     assert_eq!(a.commit(&[send(1), send(2)], soon()).unwrap().hints, [to]);
-    let inbox = |table: &mut F::Table, node: Epoch| {
-        let Found::Inbox(messages) =
-            table.fetch(&[Wanted::Inbox { node, size: 10 }], soon()).unwrap().remove(0)
-        else {
+    let inbox_of = |table: &mut F::Table, node: Epoch, size, bytes| {
+        let wanted = Wanted::Inbox { node, size, bytes };
+        let Found::Inbox(messages) = table.fetch(&[wanted], soon()).unwrap().remove(0) else {
             panic!()
         };
         messages
     };
+    let inbox = |table: &mut F::Table, node| inbox_of(table, node, 10, 1000);
     assert_eq!(inbox(&mut b, Epoch(0)), []);
     let messages = inbox(&mut a, to);
     assert_eq!(
         messages.iter().map(|it| (it.kind, it.task, it.body[0])).collect::<Vec<_>>(),
         [(3, Some(id), 1), (3, Some(id), 2)]
     );
+    for (size, bytes, count) in [(1, 1000, 1), (10, 1, 1), (10, 3, 1), (10, 4, 2)] {
+        let first = inbox_of(&mut b, to, size, bytes);
+        assert_eq!(first, messages[..count], "{size} messages of {bytes} bytes");
+    }
     one(&mut b, FleetWrite::Taken(vec![messages[1].number]));
     assert_eq!(inbox(&mut b, to), messages[..1]);
     b.leave(soon()).unwrap();
     assert_eq!(one(&mut a, send(3)), Verdict::Gone);
+}
+
+/// A node that reads nothing is sent a bounded number of messages about a task.
+fn waiting_messages_have_a_bound<F: Fleet>(fleet: &F) {
+    let (mut a, mut b) = (member(fleet, 1), member(fleet, 2));
+    let send = |task, length: usize| FleetWrite::Send {
+        task,
+        viewer: "ann".to_owned(),
+        kind: 3,
+        body: vec![0; length],
+    };
+    let (many, large) = (create(&mut a, "ann"), create(&mut a, "ann"));
+    let most = contract::WAITING_MESSAGES_MAX as usize;
+    let verdicts = b.commit(&vec![send(many, 1); most + 1], soon()).unwrap().verdicts;
+    assert!(verdicts[..most].iter().all(|verdict| *verdict == Verdict::Done), "{verdicts:?}");
+    assert_eq!(verdicts[most], Verdict::Gone);
+    let bytes = contract::WAITING_BYTES_MAX as usize;
+    assert_eq!(one(&mut b, send(large, bytes)), Verdict::Done);
+    assert_eq!(one(&mut b, send(large, 1)), Verdict::Gone);
 }
 
 type Part<F> = (&'static str, fn(&F));
@@ -489,6 +507,7 @@ fn parts<F: Fleet>() -> [Part<F>; 11] {
         ("a_batch_is_whole", a_batch_is_whole),
         ("messages_and_changes_arrive", messages_and_changes_arrive),
         ("a_key_names_one_call", a_key_names_one_call),
+        ("waiting_messages_have_a_bound", waiting_messages_have_a_bound),
     ]
 }
 

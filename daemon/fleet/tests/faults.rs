@@ -63,6 +63,9 @@ fn look(table: &mut PostgresTable, task: TaskId) -> Option<TaskRow> {
 const PASS: u8 = 0;
 const CUT_REQUEST: u8 = 1;
 const CUT_ANSWER: u8 = 2;
+/// The next request waits on its way until it is released; those of other connections do not.
+const HOLD: u8 = 3;
+const RELEASE: u8 = 4;
 
 /// A way to the server that is cut before or behind it.
 struct Proxy {
@@ -104,6 +107,12 @@ fn pipe(from: &TcpStream, to: &TcpStream, cut: u8, mode: &Arc<AtomicU8>) {
     thread::spawn(move || {
         let mut bytes = [0; 4096];
         while let Ok(count) = from.read(&mut bytes) {
+            let order = Ordering::SeqCst;
+            if cut == CUT_REQUEST && mode.compare_exchange(HOLD, PASS, order, order).is_ok() {
+                while mode.load(order) != RELEASE {
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
             let is_cut = mode.load(Ordering::SeqCst) == cut;
             if count == 0 || is_cut || to.write_all(&bytes[..count]).is_err() {
                 break;
@@ -122,19 +131,14 @@ fn a_lost_answer_is_found_out() {
     let mut b = member(server.unix(), 2);
     let (first, fresh) = new("ann");
     proxy.set(CUT_ANSWER);
-    let batch =
-        [fresh, FleetWrite::End { task: first, version: Version(1), end: end(Ended::Completed) }];
+    let batch = [fresh, FleetWrite::End { task: first, end: end(Ended::Completed) }];
     assert!(matches!(a.commit(&batch, soon()), Err(Failure::Unknown(_))));
     proxy.set(PASS);
     let verdicts = match a.resolve(&batch, soon()).unwrap() {
         Resolved::Done(verdicts) => verdicts,
         Resolved::NotDone => panic!("it was carried out"),
     };
-    // The first write was overtaken by the second one.
-    assert!(
-        matches!(&verdicts[0], Verdict::Overtaken(row) if row.version == Version(2)),
-        "{verdicts:?}"
-    );
+    assert!(matches!(verdicts[0], Verdict::Stored { version: Version(1), .. }), "{verdicts:?}");
     assert!(matches!(verdicts[1], Verdict::Stored { version: Version(2), .. }), "{verdicts:?}");
     assert_eq!(look(&mut b, first).unwrap().status, Status::Completed);
 
@@ -148,7 +152,7 @@ fn a_lost_answer_is_found_out() {
     let committed = a.commit(&batch, soon()).unwrap();
     assert!(matches!(committed.verdicts[0], Verdict::Stored { position: 2, .. }), "{committed:?}");
     // An end that was lost and is overtaken by a cancel of another node.
-    let ends = [FleetWrite::End { task: second, version: Version(1), end: end(Ended::Completed) }];
+    let ends = [FleetWrite::End { task: second, end: end(Ended::Completed) }];
     proxy.set(CUT_REQUEST);
     assert!(matches!(a.commit(&ends, soon()), Err(Failure::Unknown(_))));
     proxy.set(PASS);
@@ -159,6 +163,58 @@ fn a_lost_answer_is_found_out() {
     let committed = a.commit(&ends, soon()).unwrap();
     let overtaken = |verdict: &Verdict| matches!(verdict, Verdict::Overtaken(row) if row.status == Status::Cancelled);
     assert!(overtaken(&committed.verdicts[0]), "{committed:?}");
+}
+
+/// The answer to a change is lost together with the server: the end of the task is taken all the same.
+#[test]
+fn an_end_is_stored_after_a_lost_answer_to_a_change() {
+    let Some(server) = Server::start() else { return };
+    let proxy = Proxy::before(&server);
+    let mut a = member(proxy.address(&server), 1);
+    let (task, fresh) = new("ann");
+    a.commit(&[fresh], soon()).unwrap();
+    let (message, asks) = (None, Some("{}".to_owned()));
+    let change = FleetWrite::Change { task, input_required: true, message, asks };
+    proxy.set(CUT_ANSWER);
+    assert!(matches!(a.commit(&[change], soon()), Err(Failure::Unknown(_))));
+    // It cannot be asked for the fate of the batch.
+    assert!(a.resolve(&[], soon()).is_err());
+    proxy.set(PASS);
+    let ends = [FleetWrite::End { task, end: end(Ended::Completed) }];
+    let committed = a.commit(&ends, soon()).unwrap();
+    assert!(matches!(committed.verdicts[0], Verdict::Stored { .. }), "{committed:?}");
+}
+
+/// FLT-02: a batch that the server reads late, after the node has gone on without it, changes nothing.
+#[test]
+fn a_late_batch_changes_nothing() {
+    let Some(server) = Server::start() else { return };
+    let proxy = Proxy::before(&server);
+    let mut a = member(proxy.address(&server), 1);
+    let (task, fresh) = new("ann");
+    a.commit(&[fresh], soon()).unwrap();
+    let change = |asks: &str| FleetWrite::Change {
+        task,
+        input_required: true,
+        message: None,
+        asks: Some(asks.to_owned()),
+    };
+    proxy.set(HOLD);
+    let soon_over = Instant::now() + Duration::from_millis(50);
+    assert!(matches!(a.commit(&[change("late")], soon_over), Err(Failure::Unknown(_))));
+    assert_eq!(a.resolve(&[change("late")], soon()).unwrap(), Resolved::NotDone);
+    a.commit(&[change("new")], soon()).unwrap();
+    let mut session = Session::open(&server.tcp(), "", soon()).unwrap();
+    let mut clients = || {
+        let count = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+        let rows = session.script(count, soon()).unwrap();
+        rows[0].rows[0].text(0).unwrap().unwrap().parse::<u32>().unwrap()
+    };
+    let before = clients();
+    proxy.set(RELEASE);
+    while clients() == before {}
+    assert_eq!(look(&mut a, task).unwrap().asks.as_deref(), Some("new"));
+    a.commit(&[], soon()).unwrap();
 }
 
 /// Of a cancel at one node and the end at another, one wins, and both tell it.
@@ -189,8 +245,7 @@ fn a_race_has_one_winner() {
         .iter()
         .map(|task| {
             barrier.wait();
-            let over =
-                FleetWrite::End { task: *task, version: Version(1), end: end(Ended::Completed) };
+            let over = FleetWrite::End { task: *task, end: end(Ended::Completed) };
             a.commit(&[over], soon()).unwrap().verdicts.remove(0)
         })
         .collect();

@@ -4,6 +4,7 @@
 //! [`Reader`] answers the engine's questions on a connection of its own and looks for changes by others.
 
 mod inspect;
+mod lease;
 mod names;
 mod options;
 mod reader;

@@ -29,6 +29,10 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 pub(super) const INPUT: i16 = 1;
 /// Messages that are read at once.
 const INBOX: u32 = 64;
+/// Bytes of their bodies; the message that passes it is the last.
+const INBOX_BYTES: u32 = 1 << 20;
+/// Tasks with changes that are read at once.
+const CHANGED: u32 = 1000;
 /// Questions that are asked at once.
 const PIPELINE: usize = 64;
 
@@ -176,8 +180,12 @@ impl Thread {
             }
             if looks || next_look <= Instant::now() {
                 next_look = Instant::now() + LOOK_EVERY;
-                if let Err(error) = self.look() {
-                    tracing::debug!(%error, "cannot look at the table of the fleet");
+                match self.look() {
+                    Ok(true) => next_look = Instant::now(),
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, "cannot look at the table of the fleet");
+                    }
                 }
             }
         }
@@ -216,14 +224,11 @@ impl Thread {
                         wanted.push(contract::Wanted::Outcome { task, viewer });
                     }
                 }
-                Wanted::Tasks(tasks) => {
-                    for task in tasks {
-                        let (task, viewer) = (*task, viewer.clone());
-                        let of = viewer.clone();
-                        wanted.push(contract::Wanted::Task { task, viewer: of });
-                        wanted.push(contract::Wanted::Outcome { task, viewer });
-                    }
-                }
+                Wanted::Tasks(tasks) => wanted.extend(
+                    tasks
+                        .iter()
+                        .map(|task| contract::Wanted::Task { task: *task, viewer: viewer.clone() }),
+                ),
                 Wanted::Page { after, size } => wanted.push(contract::Wanted::Page {
                     viewer,
                     after: i64::try_from(*after).unwrap_or(i64::MAX),
@@ -242,62 +247,108 @@ impl Thread {
             }
         };
         for lookup in lookups {
-            let found = match &mut answers {
-                Some(answers) => Found::Records(self.records(&lookup.wanted, answers)),
+            let records = answers.as_mut().map(|it| self.records(&lookup.wanted, it));
+            let found = match records {
+                Some(Ok(records)) => Found::Records(records),
+                Some(Err(why)) => {
+                    tracing::error!(%why, "a task in the table of the fleet cannot be read");
+                    Found::Unreachable
+                }
                 None => Found::Unreachable,
             };
             (self.report)(SharedEvent::Found { lookup: lookup.id, found });
         }
     }
 
-    /// The records that a question has as its answers.
+    /// The records that a question has as its answers. One that cannot be read fails this question alone.
     fn records(
         &self,
         wanted: &Wanted,
         answers: &mut impl Iterator<Item = contract::Found>,
-    ) -> Vec<TaskRecord> {
+    ) -> Result<Vec<TaskRecord>, String> {
         let (tasks, whole) = match wanted {
             Wanted::Task { whole, .. } => (1, *whole),
-            Wanted::Tasks(tasks) => (tasks.len(), true),
+            Wanted::Tasks(tasks) => (tasks.len(), false),
             Wanted::Page { .. } => (1, false),
         };
         let mut records = Vec::new();
-        for _ in 0..tasks {
-            let rows = rows_of(answers.next());
-            let mut outcome = whole.then(|| answers.next()).flatten().and_then(outcome_of);
-            let names = &self.options.names;
-            let read = |row| records::record(row, outcome.take(), names);
-            records.extend(rows.into_iter().filter_map(read));
+        let mut unreadable = None;
+        // All answers to this question are taken in any case: the next ones are for others.
+        for found in answers.take(tasks + usize::from(whole)) {
+            match found {
+                contract::Found::Task(row) => records.extend(row.map(|row| (*row, None))),
+                contract::Found::Tasks(rows) => {
+                    records.extend(rows.into_iter().map(|row| (row, None)))
+                }
+                contract::Found::Outcome(outcome) => {
+                    records.last_mut().into_iter().for_each(|last| last.1 = outcome.clone());
+                }
+                contract::Found::Unreadable(why) => unreadable = Some(why),
+                contract::Found::Changed(..) | contract::Found::Inbox(_) => {}
+            }
         }
-        records
+        let names = &self.options.names;
+        let read = |(row, outcome)| records::record(row, outcome, names);
+        match unreadable {
+            Some(why) => Err(why),
+            None => Ok(records.into_iter().filter_map(read).collect()),
+        }
     }
 
-    /// Looks for changes of tasks that concern this node.
-    fn look(&mut self) -> Result<(), Failure> {
+    /// Looks for changes of tasks that concern this node; whether there may be more.
+    fn look(&mut self) -> Result<bool, Failure> {
         let known: Vec<(TaskId, Version)> =
             self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
         let node = Epoch(self.shared.epoch.load(Ordering::Relaxed));
         if node.0 == 0 {
             self.taken.clear();
-            return Ok(());
+            return Ok(false);
         }
         let deadline = Instant::now() + ANSWER_WITHIN;
-        let inbox = contract::Wanted::Inbox { node, size: INBOX };
-        let found = self.table.fetch(&[contract::Wanted::Changed(known), inbox], deadline)?;
-        self.take_messages(&found);
-        for row in rows_of(found) {
-            let outcome = match row.status.is_terminal() {
-                true => self.outcome(&row, deadline)?,
-                false => None,
-            };
-            if !self.note(&row) {
-                continue;
-            }
-            if let Some(record) = records::record(row, outcome, &self.options.names) {
-                (self.report)(SharedEvent::Changed { record: Box::new(record) });
+        let inbox = contract::Wanted::Inbox { node, size: INBOX, bytes: INBOX_BYTES };
+        let changed = contract::Wanted::Changed { known, size: CHANGED };
+        let mut is_more = false;
+        for found in self.table.fetch(&[changed, inbox], deadline)? {
+            match found {
+                contract::Found::Inbox(messages) => is_more |= self.take_messages(messages),
+                contract::Found::Changed(rows, gone) => {
+                    is_more |= rows.len() + gone.len() >= CHANGED as usize;
+                    gone.into_iter().for_each(|task| self.note_removed(task));
+                    for row in rows {
+                        self.take_change(row, deadline)?;
+                    }
+                }
+                contract::Found::Unreadable(why) => {
+                    tracing::error!(%why, "the table of the fleet cannot be read");
+                }
+                contract::Found::Task(_)
+                | contract::Found::Tasks(_)
+                | contract::Found::Outcome(_) => {}
             }
         }
+        Ok(is_more)
+    }
+
+    /// Hands a change on that concerns this node.
+    fn take_change(&mut self, row: TaskRow, deadline: Instant) -> Result<(), Failure> {
+        let outcome = match row.status.is_terminal() {
+            true => self.outcome(&row, deadline)?,
+            false => None,
+        };
+        if self.note(&row)
+            && let Some(record) = records::record(row, outcome, &self.options.names)
+        {
+            (self.report)(SharedEvent::Changed { record: Box::new(record) });
+        }
         Ok(())
+    }
+
+    /// A task is gone: requests here wait for it in vain.
+    fn note_removed(&mut self, task: TaskId) {
+        let removed = self.shared.followed().remove(&task);
+        if removed.is_some_and(|entry| !entry.is_own) {
+            (self.report)(SharedEvent::Removed { task });
+        }
     }
 
     fn outcome(&mut self, row: &TaskRow, deadline: Instant) -> Result<Option<Outcome>, Failure> {
@@ -306,26 +357,27 @@ impl Thread {
         Ok(found.into_iter().find_map(outcome_of))
     }
 
-    /// Hands the messages to this node on that were not handed on before.
-    fn take_messages(&mut self, found: &[contract::Found]) {
-        let inbox = found.iter().find_map(|found| match found {
-            contract::Found::Inbox(messages) => Some(messages),
-            contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Outcome(_) => {
-                None
-            }
-        });
-        let Some(inbox) = inbox else { return };
-        let taken = mem::take(&mut self.taken);
+    /// Hands the messages to this node on that were not handed on before; whether there were new ones, after
+    /// which there may be more.
+    fn take_messages(&mut self, inbox: Vec<contract::Message>) -> bool {
+        let before = mem::take(&mut self.taken);
+        let mut is_more = false;
         for message in inbox {
-            self.taken.insert(message.number);
-            let responses = String::from_utf8_lossy(&message.body);
-            if let (false, INPUT, Some(task)) =
-                (taken.contains(&message.number), message.kind, message.task)
-            {
-                let (number, responses) = (message.number, responses.into());
-                (self.report)(SharedEvent::Input { number, task, responses });
+            let number = message.number;
+            self.taken.insert(number);
+            if before.contains(&number) {
+                continue;
             }
+            is_more = true;
+            (self.report)(match (message.kind, message.task) {
+                (INPUT, Some(task)) => {
+                    let responses = String::from_utf8_lossy(&message.body).into();
+                    SharedEvent::Input { number, task, responses }
+                }
+                _ => SharedEvent::Unusable { number },
+            });
         }
+        is_more
     }
 
     /// Takes note of a version; false for a task that no longer concerns this node.
@@ -343,18 +395,13 @@ impl Thread {
     }
 }
 
-fn rows_of(found: impl IntoIterator<Item = contract::Found>) -> Vec<TaskRow> {
-    let rows = found.into_iter().filter_map(|found| match found {
-        contract::Found::Tasks(rows) => Some(rows),
-        contract::Found::Task(row) => Some(row.into_iter().map(|row| *row).collect()),
-        contract::Found::Outcome(_) | contract::Found::Inbox(_) => None,
-    });
-    rows.flatten().collect()
-}
-
 fn outcome_of(found: contract::Found) -> Option<Outcome> {
     match found {
         contract::Found::Outcome(outcome) => outcome,
-        contract::Found::Task(_) | contract::Found::Tasks(_) | contract::Found::Inbox(_) => None,
+        contract::Found::Task(_)
+        | contract::Found::Tasks(_)
+        | contract::Found::Changed(..)
+        | contract::Found::Inbox(_)
+        | contract::Found::Unreadable(_) => None,
     }
 }

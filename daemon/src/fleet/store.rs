@@ -1,11 +1,9 @@
 //! The connection that writes: membership, the engine's writes, and the ends of nodes that were lost.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ceased_core::ids::TaskId;
 use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome};
 use ceased_core::tasks::shared::{SharedLimit, Verdict};
 use ceased_core::tasks::status::Status;
@@ -17,6 +15,7 @@ use ceased_fleet::contract::{
 use crossbeam_channel::Sender;
 use sha2::{Digest as _, Sha256};
 
+use super::lease::Lease;
 use super::options::{FleetOptions, hard_after};
 use super::reader::{INPUT, Order, Reader};
 use super::records;
@@ -24,10 +23,6 @@ use super::shared::{Followed, Shared};
 use crate::store::contract::StoreError;
 use crate::store::orders::News;
 
-/// Time between two looks for nodes whose lease is over.
-const REAP_EVERY: Duration = Duration::from_secs(1);
-/// Time between two words to the daemon about a renewal.
-const TELL_EVERY: Duration = Duration::from_millis(500);
 /// Time limit of the last batch.
 const LEAVE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -37,13 +32,7 @@ pub(crate) struct FleetStore {
     options: FleetOptions,
     shared: Arc<Shared>,
     reader: Sender<Order>,
-    /// Beginning of the last batch that was carried out, while this node is a member.
-    renewed: Option<Instant>,
-    /// The table has answered without a break since then.
-    answers_since: Option<Instant>,
-    next_reap: Instant,
-    /// Beginning of the last batch that the daemon was told of.
-    told: Option<Instant>,
+    lease: Lease,
     news: Vec<News>,
     /// Flaws of the database that were told.
     flaws: Vec<String>,
@@ -69,10 +58,7 @@ impl FleetStore {
             options,
             shared,
             reader: orders,
-            renewed: None,
-            answers_since: None,
-            next_reap: Instant::now(),
-            told: None,
+            lease: Lease::default(),
             news: Vec::new(),
             flaws: Vec::new(),
         };
@@ -103,7 +89,7 @@ impl FleetStore {
         let cursor_key = self.table.cursor_key(deadline)?;
         self.shared.followed().clear();
         self.shared.epoch.store(epoch.0, Ordering::Relaxed);
-        self.answers_since = Some(sent);
+        self.lease.begin_to_hear(sent);
         self.news.push(News::Joined { cursor_key });
         self.note_renewal(sent);
         tracing::info!(epoch = epoch.0, node = %self.options.node.name, "joined the fleet");
@@ -127,22 +113,19 @@ impl FleetStore {
     }
 
     fn note_renewal(&mut self, sent: Instant) {
-        self.renewed = Some(sent);
-        // An older deadline is a shorter one: not every batch of a busy node is told.
-        if self.told.is_some_and(|told| sent < told + TELL_EVERY) {
+        if !self.lease.renew(sent) {
             return;
         }
-        self.told = Some(sent);
         let until = self.options.stop_after.map(|after| sent + after);
         let end = until.map(|_| sent + hard_after(self.options.node.lease));
         self.news.push(News::Renewed { until, end });
     }
 
     fn failed(&mut self, failure: Failure) -> StoreError {
-        self.answers_since = None;
+        self.lease.note_outage();
         match failure {
             Failure::Fenced => {
-                (self.renewed, self.told) = (None, None);
+                self.lease.end();
                 self.shared.epoch.store(0, Ordering::Relaxed);
                 self.shared.followed().clear();
                 self.news.push(News::Fenced);
@@ -160,7 +143,7 @@ impl FleetStore {
         &mut self,
         writes: &[StoreWrite],
     ) -> Result<Vec<(usize, Verdict)>, StoreError> {
-        if self.renewed.is_none() {
+        if !self.lease.is_member() {
             return Err(StoreError::Broken("this daemon is no member of its fleet".to_owned()));
         }
         let (places, writes) = self.translated(writes).map_err(StoreError::Refused)?;
@@ -194,8 +177,6 @@ impl FleetStore {
     /// task.
     fn translated(&self, writes: &[StoreWrite]) -> Result<(Vec<usize>, Vec<FleetWrite>), String> {
         let names = &self.options.names;
-        let mut known: BTreeMap<TaskId, Version> =
-            self.shared.followed().iter().map(|(task, of)| (*task, of.version)).collect();
         let mut translated = Vec::with_capacity(writes.len());
         for (place, write) in writes.iter().enumerate() {
             let owner = write.record().map(|record| names.of(&record.owner));
@@ -204,18 +185,12 @@ impl FleetStore {
                     task: records::new_task(record, names)?,
                     quota: self.options.quota,
                 },
-                StoreWrite::Change(record) => {
-                    let version = known.get(&record.id).copied().unwrap_or(Version(1));
-                    // A further write of the batch is to the state that this one makes.
-                    known.insert(record.id, Version(version.0 + 1));
-                    FleetWrite::Change {
-                        task: record.id,
-                        version,
-                        input_required: record.status == Status::InputRequired,
-                        message: record.status_message.as_deref().map(str::to_owned),
-                        asks: record.asks.as_deref().map(str::to_owned),
-                    }
-                }
+                StoreWrite::Change(record) => FleetWrite::Change {
+                    task: record.id,
+                    input_required: record.status == Status::InputRequired,
+                    message: record.status_message.as_deref().map(str::to_owned),
+                    asks: record.asks.as_deref().map(str::to_owned),
+                },
                 StoreWrite::Input { task, owner, responses } => FleetWrite::Send {
                     task: *task,
                     viewer: names.of(owner),
@@ -223,12 +198,9 @@ impl FleetStore {
                     body: responses.as_bytes().to_vec(),
                 },
                 StoreWrite::Taken(number) => FleetWrite::Taken(vec![*number]),
-                StoreWrite::Put(record) => FleetWrite::End {
-                    task: record.id,
-                    // Created in this batch, if it is not known.
-                    version: known.get(&record.id).copied().unwrap_or(Version(1)),
-                    end: records::end(record)?,
-                },
+                StoreWrite::Put(record) => {
+                    FleetWrite::End { task: record.id, end: records::end(record)? }
+                }
                 StoreWrite::Cancel(record) => FleetWrite::Cancel {
                     task: record.id,
                     viewer: names.of(&record.owner),
@@ -320,8 +292,11 @@ impl FleetStore {
         }
     }
 
-    /// The end that was there already, with its outcome.
+    /// The end that was there already, with its outcome. A task that lives on at another node is gone here.
     fn overtaken(&mut self, row: TaskRow) -> Option<Verdict> {
+        if !row.status.is_terminal() {
+            return Some(Verdict::Gone);
+        }
         let outcome = self.outcome_of(&row).unwrap_or_default();
         let record = records::record(row, outcome, &self.options.names)?;
         Some(Verdict::Overtaken(Box::new(record)))
@@ -332,19 +307,27 @@ impl FleetStore {
         let found = self.table.fetch(&[wanted], self.deadline())?;
         Ok(found.into_iter().find_map(|found| match found {
             Found::Outcome(outcome) => outcome,
-            Found::Task(_) | Found::Tasks(_) | Found::Inbox(_) => None,
+            Found::Task(_)
+            | Found::Tasks(_)
+            | Found::Changed(..)
+            | Found::Inbox(_)
+            | Found::Unreadable(_) => None,
         }))
     }
 
     /// The outcome of a task whose end was read without it.
     pub(crate) fn load(&mut self, key: RecordKey) -> Result<Option<TaskOutcome>, StoreError> {
         // Every version is newer than none.
-        let wanted = Wanted::Changed(vec![(key.task, Version(0))]);
+        let wanted = Wanted::Changed { known: vec![(key.task, Version(0))], size: 1 };
         let found = self.table.fetch(&[wanted], self.deadline());
         let found = found.map_err(|failure| self.failed(failure))?;
         let row = found.into_iter().find_map(|found| match found {
-            Found::Tasks(rows) => rows.into_iter().next(),
-            Found::Task(_) | Found::Outcome(_) | Found::Inbox(_) => None,
+            Found::Changed(rows, _) => rows.into_iter().next(),
+            Found::Task(_)
+            | Found::Tasks(_)
+            | Found::Outcome(_)
+            | Found::Inbox(_)
+            | Found::Unreadable(_) => None,
         });
         let Some(row) = row else { return Ok(None) };
         let outcome = self.outcome_of(&row).map_err(|failure| self.failed(failure))?;
@@ -354,16 +337,12 @@ impl FleetStore {
     /// Renews the lease, ends nodes that were lost, and deletes tasks whose time is over.
     pub(crate) fn tend(&mut self) -> Result<(), StoreError> {
         let now = Instant::now();
-        let is_due = |renewed: Instant| renewed + self.options.renew_every() <= now;
-        if self.renewed.is_none_or(is_due) {
+        if self.lease.is_due(now, self.options.renew_every()) {
             self.commit(&[])?;
         }
-        // After an outage all nodes renew first: none is lost for it.
-        let heard = self.answers_since.is_some_and(|since| since + self.options.node.lease <= now);
-        if !heard || now < self.next_reap {
+        if !self.lease.may_reap(now, self.options.node.lease) {
             return Ok(());
         }
-        self.next_reap = now + REAP_EVERY;
         loop {
             let (sent, deadline) = (Instant::now(), self.deadline());
             let reaped = self.table.reap(&records::lost(), deadline);
@@ -388,7 +367,7 @@ impl FleetStore {
 
     /// Whether the table takes writes again.
     pub(crate) fn reopen(&mut self) -> Result<(), StoreError> {
-        if self.renewed.is_none() {
+        if !self.lease.is_member() {
             return self.join().map_err(|failure| self.failed(failure));
         }
         // It may be another server by now.
@@ -397,7 +376,7 @@ impl FleetStore {
             return Err(StoreError::Broken(why));
         }
         self.commit(&[])?;
-        self.answers_since = Some(Instant::now());
+        self.lease.begin_to_hear(Instant::now());
         Ok(())
     }
 }
@@ -405,7 +384,7 @@ impl FleetStore {
 impl Drop for FleetStore {
     /// Leaves, so that no other node waits for the lease: every process of a task has ended by now.
     fn drop(&mut self) {
-        if self.renewed.is_some()
+        if self.lease.is_member()
             && let Err(error) = self.table.leave(Instant::now() + LEAVE_WITHIN)
         {
             tracing::warn!(%error, "cannot leave the fleet; other nodes wait for the end of the lease");

@@ -209,8 +209,8 @@ fn pieces_of_sessions_agree_with_the_oracle() {
     assert!(seeds < 100 || all.iter().all(|count| *count > 10), "too tame: {walked:?}");
 }
 
-/// FLT-01, FLT-02, FLT-04, FLT-05: two to five engines around one table, with nodes that are killed, paused
-/// and cut off; every statement is one of the table, and the same seed says the same.
+/// FLT-01 to FLT-06: two to five engines around one table, with nodes that are killed, paused and cut off, jumps
+/// of clocks and answers that are lost; every statement is one of the table, and the same seed says the same.
 #[test]
 fn engines_around_one_table_never_contradict_each_other() {
     let seeds = number("CEASED_SIM_FLEET", 60);
@@ -218,15 +218,13 @@ fn engines_around_one_table_never_contradict_each_other() {
     for seed in number("CEASED_SIM_FLEET_FROM", 0)..seeds {
         eprintln!("fleet: seed {seed}");
         let walked = fleet_walk::walk(seed, 1500);
-        sum.tasks += walked.tasks;
-        sum.reaped += walked.reaped;
-        sum.overtaken += walked.overtaken;
-        sum.elsewhere += walked.elsewhere;
-        sum.repeated += walked.repeated;
+        for (sum, count) in sum.counts_mut().into_iter().zip(walked.counts()) {
+            *sum += count;
+        }
         if seed == 0 {
             assert_eq!(fleet_walk::walk(seed, 1500), walked, "DET-01");
         }
     }
-    let least = sum.tasks.min(sum.reaped).min(sum.overtaken).min(sum.elsewhere).min(sum.repeated);
-    assert!(least > 10, "too tame: {sum:?}");
+    println!("{sum:?}");
+    assert!(sum.counts().into_iter().all(|count| count > 10), "too tame: {sum:?}");
 }

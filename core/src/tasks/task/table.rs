@@ -5,7 +5,8 @@ use alloc::boxed::Box;
 use super::record::{Changing, QUEUED, Task, TaskEnd, nanos};
 use super::{Status, Tasks};
 use crate::collections::lazy_box::LazyBox;
-use crate::ids::{JobId, TaskId};
+use crate::collections::small_set::SmallSet;
+use crate::ids::{ConnId, JobId, RequestId, TaskId};
 use crate::tasks::durable::{RecordedOutcome, Seq, TaskRecord};
 use crate::tasks::persistence::{DiskInput, LastVisible};
 use crate::time::{Instant, Now, Wall};
@@ -106,16 +107,47 @@ impl Tasks {
         Some(job)
     }
 
-    /// Keeps the outcome that a record has, where only its size is known here.
-    pub(crate) fn take_outcome(&mut self, record: TaskRecord) {
-        let Some(task) = self.by_id.get_mut(&record.id) else { return };
+    /// The table did not take the end of a task that another engine runs, which goes on. Returns the requests
+    /// that wait for it.
+    pub(crate) fn revive(&mut self, id: TaskId) -> SmallSet<(ConnId, RequestId)> {
+        let Some(task) = self.by_id.get_mut(&id) else { return SmallSet::default() };
+        let owner = self.owners.get_mut(task.owner);
+        owner.live += 1;
+        owner.stored_bytes -= task.outcome().bytes();
+        let LastVisible { status, queued, updated } = task.last_visible();
+        (task.status, task.queued, task.updated, task.end) = (status, queued, updated, None);
+        let waiters = core::mem::take(&mut task.aside.waiters);
+        task.persist(DiskInput::Stored);
+        self.recount(id);
+        waiters
+    }
+
+    /// Keeps the outcome that a record has, where only its size is known here; whether that is so.
+    pub(crate) fn take_outcome(&mut self, record: TaskRecord) -> bool {
+        let Some(task) = self.by_id.get_mut(&record.id) else { return false };
         let is_known = !matches!(record.outcome, RecordedOutcome::Stored { .. });
-        if is_known && matches!(task.outcome(), RecordedOutcome::Stored { .. }) {
+        let takes = is_known && matches!(task.outcome(), RecordedOutcome::Stored { .. });
+        if takes {
             let owner = self.owners.get_mut(task.owner);
             owner.stored_bytes -= task.outcome().bytes();
             owner.stored_bytes += record.outcome.bytes();
             task.keep(record.outcome);
+            // One that is on its way is not needed any more.
+            if let Some(aside) = task.aside.some() {
+                aside.load = None;
+            }
+            task.aside.shrink();
         }
+        takes
+    }
+
+    /// Whether a subscription may be told of a task: that depends on the outcome (EXT-03), which the next
+    /// look at a shared table brings.
+    pub(crate) fn is_tellable(&self, id: TaskId) -> bool {
+        self.get(id).is_some_and(|task| {
+            let is_partial = matches!(task.outcome(), RecordedOutcome::Stored { .. });
+            task.is_settled() && !(self.shared && is_partial && task.status != Status::Cancelled)
+        })
     }
 
     /// The task whose state becomes visible with this write.

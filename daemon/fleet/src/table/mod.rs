@@ -51,6 +51,8 @@ struct Member {
     epoch: Epoch,
     /// The number of the last batch that is known to be carried out.
     batch: i64,
+    /// Whether the answer to a later one was lost.
+    is_in_doubt: bool,
 }
 
 impl PostgresTable {
@@ -177,20 +179,23 @@ impl PostgresTable {
         }
     }
 
-    fn epoch(&self) -> Result<Epoch, Failure> {
-        self.node.as_ref().map(|node| node.epoch).ok_or(Failure::Fenced)
-    }
-
     /// A batch that begins with the fence, and its results without that one's.
     fn fenced(&mut self, batch: &Batch, deadline: Instant) -> Result<Vec<Rows>, Failure> {
         let results = self.run(batch, deadline).map_err(|error| failure(&error));
         let mut results = match results {
             Ok(results) => results,
             Err(Failure::Fenced) => {
-                self.node = None;
-                return Err(Failure::Fenced);
+                // Of a node that is a member the server has read a batch late.
+                self.settle(deadline)?;
+                let why = "a batch of a broken connection was carried out late";
+                return Err(Failure::Refused(why.to_owned()));
             }
-            Err(error) => return Err(error),
+            Err(error) => {
+                if let (Some(node), Failure::Unknown(_)) = (&mut self.node, &error) {
+                    node.is_in_doubt = true;
+                }
+                return Err(error);
+            }
         };
         let first = if results.is_empty() { None } else { Some(results.remove(0)) };
         let number = first.as_ref().and_then(|rows| rows.rows.first()?.number(0).ok()?);
@@ -201,11 +206,23 @@ impl PostgresTable {
     }
 
     fn fence(&mut self, deadline: Instant) -> Result<(Batch, Epoch), Failure> {
-        let epoch = self.epoch()?;
+        if self.node.as_ref().is_some_and(|node| node.is_in_doubt) {
+            self.settle(deadline)?;
+        }
+        let Some(Member { epoch, batch: last, .. }) = self.node else {
+            return Err(Failure::Fenced);
+        };
         self.prepare(deadline)?;
         let mut batch = Batch::new();
-        batch.push(&statements::FENCE, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        batch
+            .push(&statements::FENCE, &[Value::Int8(epoch.0), Value::Int8(last)])
+            .map_err(too_large)?;
         Ok((batch, epoch))
+    }
+
+    /// Finds out the number of the last batch that was carried out.
+    fn settle(&mut self, deadline: Instant) -> Result<(), Failure> {
+        self.resolve(&[], deadline).map(drop)
     }
 }
 
@@ -229,7 +246,7 @@ impl SharedTable for PostgresTable {
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
         let epoch = results.get(1).and_then(|rows| rows.rows.first()?.number(0).ok()?);
         let epoch = Epoch(epoch.ok_or_else(|| failure(&PgError::Unexpected("no epoch")))?);
-        self.node = Some(Member { epoch, batch: 0 });
+        self.node = Some(Member { epoch, batch: 0, is_in_doubt: false });
         Ok(epoch)
     }
 
@@ -257,7 +274,9 @@ impl SharedTable for PostgresTable {
     }
 
     fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure> {
-        let Some(Member { epoch, batch: known }) = self.node else { return Err(Failure::Fenced) };
+        let Some(Member { epoch, batch: known, .. }) = self.node else {
+            return Err(Failure::Fenced);
+        };
         self.prepare(deadline)?;
         let mut batch = Batch::new();
         batch.push(&statements::LAST_BATCH, &[Value::Int8(epoch.0)]).map_err(too_large)?;
@@ -271,9 +290,11 @@ impl SharedTable for PostgresTable {
                 self.node = None;
                 Err(Failure::Fenced)
             }
-            Some(last) if last == known => Ok(Resolved::NotDone),
             Some(last) => {
-                self.node = Some(Member { epoch, batch: last });
+                self.node = Some(Member { epoch, batch: last, is_in_doubt: false });
+                if last == known {
+                    return Ok(Resolved::NotDone);
+                }
                 let verdicts = writes::verdicts_by_look(writes, epoch, results);
                 verdicts.map(Resolved::Done).map_err(|error| failure(&error))
             }
@@ -287,8 +308,10 @@ impl SharedTable for PostgresTable {
             push_question(&mut batch, question).map_err(too_large)?;
         }
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
-        let found = wanted.iter().zip(results).map(|(question, rows)| answer(question, rows));
-        found.collect::<Result<_, _>>().map_err(|error| failure(&error))
+        let found = wanted.iter().zip(results).map(|(question, rows)| {
+            answer(question, rows).unwrap_or_else(|error| Found::Unreadable(error.to_string()))
+        });
+        Ok(found.collect())
     }
 
     fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure> {
@@ -348,14 +371,17 @@ fn push_question(batch: &mut Batch, question: &Wanted) -> Result<(), TooLarge> {
             let size = Value::Int8(i64::from(*size));
             batch.push(&statements::PAGE, &[Value::Text(viewer), Value::Int8(*after), size])
         }
-        Wanted::Changed(known) => {
+        Wanted::Changed { known, size } => {
             let tasks: Vec<[u8; 16]> =
                 known.iter().map(|(task, _)| *task.uuid().as_bytes()).collect();
             let versions: Vec<i64> = known.iter().map(|(_, version)| version.0).collect();
-            batch.push(&statements::CHANGED, &[Value::Uuids(&tasks), Value::Int8s(&versions)])
+            let size = Value::Int8(i64::from(*size));
+            let values = [Value::Uuids(&tasks), Value::Int8s(&versions), size];
+            batch.push(&statements::CHANGED, &values)
         }
-        Wanted::Inbox { node, size } => {
-            batch.push(&statements::INBOX, &[Value::Int8(node.0), Value::Int8(i64::from(*size))])
+        Wanted::Inbox { node, size, bytes } => {
+            let [size, bytes] = [*size, *bytes].map(|most| Value::Int8(i64::from(most)));
+            batch.push(&statements::INBOX, &[Value::Int8(node.0), size, bytes])
         }
     }
 }
@@ -370,8 +396,20 @@ fn answer(question: &Wanted, result: Rows) -> Result<Found, PgError> {
             let outcome = result.rows.first().map(rows::outcome).transpose()?;
             Ok(Found::Outcome(outcome.flatten()))
         }
-        Wanted::Page { .. } | Wanted::Changed(_) => {
+        Wanted::Page { .. } => {
             Ok(Found::Tasks(result.rows.iter().map(rows::task).collect::<Result<_, _>>()?))
+        }
+        Wanted::Changed { .. } => {
+            let (mut changed, mut gone) = (Vec::new(), Vec::new());
+            for row in result.rows.iter().map(rows::changed) {
+                match row {
+                    Ok(Ok(row)) => changed.push(row),
+                    Ok(Err(task)) => gone.push(task),
+                    // Of a newer version: the others are told all the same.
+                    Err(_) => {}
+                }
+            }
+            Ok(Found::Changed(changed, gone))
         }
         Wanted::Inbox { .. } => {
             let message = |row: &_| rows::message(row);

@@ -80,6 +80,14 @@ pub(super) fn placed(row: &Row) -> Result<PlacedTask, PgError> {
     })
 }
 
+/// A task that has changed, or the id of one that is gone.
+pub(super) fn changed(row: &Row) -> Result<Result<TaskRow, TaskId>, PgError> {
+    match task_id(row, 0)? {
+        Some(_) => task(row).map(Ok),
+        None => task_id(row, 15)?.map(Err).ok_or(MISSING),
+    }
+}
+
 /// Kind and text of an outcome.
 pub(super) fn outcome(row: &Row) -> Result<Option<Outcome>, PgError> {
     outcome_in(row, 0)

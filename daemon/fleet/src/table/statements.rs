@@ -4,18 +4,20 @@
 use crate::postgres::Statement;
 
 /// First of every batch: fences, renews and numbers it. It fails with 22012 for a node that is no member,
-/// since no row or no result would not end the rest of the batch.
+/// since no row or no result would not end the rest of the batch. And for a batch that comes after its next one:
+/// bytes of a broken connection that the server reads late.
 pub(super) const FENCE: Statement = Statement {
     name: "fence",
     sql: "WITH renewed AS (UPDATE ceased.node SET batch = batch + 1, expires = clock_timestamp() + lease
-        WHERE epoch = $1::int8 AND state = 'live' RETURNING batch)
+        WHERE epoch = $1::int8 AND state = 'live' AND batch = $2::int8 RETURNING batch)
     SELECT coalesce((SELECT batch FROM renewed), 1 / (SELECT count(*) FROM renewed))",
 };
 
-/// The number of the last batch that was carried out; no row for an epoch that is over.
+/// The number of the last batch that was carried out; no row for an epoch that is over. A batch under way
+/// holds the row, and is counted when it is done.
 pub(super) const LAST_BATCH: Statement = Statement {
     name: "last_batch",
-    sql: "SELECT batch FROM ceased.node WHERE epoch = $1::int8 AND state = 'live'",
+    sql: "SELECT batch FROM ceased.node WHERE epoch = $1::int8 AND state = 'live' FOR UPDATE",
 };
 
 /// Ends the earlier epochs of a key.
@@ -78,12 +80,13 @@ pub(super) const ROOM: Statement = Statement {
     sql: "SELECT live, stored, bytes FROM ceased.owner WHERE identity = $1::text",
 };
 
-/// Another status without an end.
+/// Another status without an end. Its node alone gives it, by numbered batches: no version is compared, which
+/// an answer that was lost with the connection would leave behind.
 pub(super) const CHANGE: Statement = Statement {
     name: "change",
-    sql: "UPDATE ceased.task SET status = $4::int2, message = $5::text, asks = $6::text, version = version + 1,
+    sql: "UPDATE ceased.task SET status = $3::int2, message = $4::text, asks = $5::text, version = version + 1,
         updated = greatest(updated, clock_timestamp())
-    WHERE id = $1::uuid AND node = $2::int8 AND version = $3::int8 AND status < 2
+    WHERE id = $1::uuid AND node = $2::int8 AND status < 2
     RETURNING version, (extract(epoch FROM updated) * 1000)::int8, position",
 };
 
@@ -91,12 +94,12 @@ pub(super) const CHANGE: Statement = Statement {
 pub(super) const END: Statement = Statement {
     name: "end",
     sql: "WITH ended AS (
-        UPDATE ceased.task SET status = $4::int2, message = $5::text, asks = NULL, outcome_kind = $6::int2,
-            outcome = $7::text, receipt = $8::text, version = version + 1, updated = greatest(updated, clock_timestamp())
-        WHERE id = $1::uuid AND node = $2::int8 AND version = $3::int8 AND status < 2
+        UPDATE ceased.task SET status = $3::int2, message = $4::text, asks = NULL, outcome_kind = $5::int2,
+            outcome = $6::text, receipt = $7::text, version = version + 1, updated = greatest(updated, clock_timestamp())
+        WHERE id = $1::uuid AND node = $2::int8 AND status < 2
         RETURNING version, updated, position, identity
     ), counted AS (
-        UPDATE ceased.owner SET live = live - 1, stored = stored + 1, bytes = bytes + octet_length($7::text)
+        UPDATE ceased.owner SET live = live - 1, stored = stored + 1, bytes = bytes + octet_length($6::text)
         FROM ended WHERE owner.identity = ended.identity
     )
     SELECT version, (extract(epoch FROM updated) * 1000)::int8, position FROM ended",
@@ -212,14 +215,14 @@ pub(super) const NEWEST: Statement = Statement {
     sql: concat!(placed!(), "WHERE identity = $1::text ORDER BY position DESC LIMIT $2::int8"),
 };
 
-/// Tasks that are not in these versions any more.
+/// Tasks that are not in these versions any more, or are gone: then the id before is alone.
 pub(super) const CHANGED: Statement = Statement {
     name: "changed",
     sql: concat!(
         "SELECT ",
         columns!(),
-        " FROM ceased.task JOIN unnest($1::uuid[], $2::int8[]) AS known (task, seen) ON id = task
-        WHERE version <> seen"
+        ", known.task FROM unnest($1::uuid[], $2::int8[]) AS known (task, seen) LEFT JOIN ceased.task ON id = known.task
+        WHERE version IS DISTINCT FROM seen LIMIT $3::int8"
     ),
 };
 
@@ -248,12 +251,14 @@ pub(super) const UNWATCH: Statement = Statement {
     sql: "DELETE FROM ceased.watch WHERE task = $1::uuid AND node = $2::int8",
 };
 
-/// A message to the node of a task, if it is there.
+/// A message to the node of a task, if it is there and not too many wait for that task.
 pub(super) const SEND: Statement = Statement {
     name: "send",
     sql: "INSERT INTO ceased.inbox (node, kind, task, body)
     SELECT node, $3::int2, id, $4::bytea FROM ceased.task JOIN ceased.node ON epoch = node
-    WHERE id = $1::uuid AND identity = $2::text AND status < 2 AND state = 'live'",
+    WHERE id = $1::uuid AND identity = $2::text AND status < 2 AND state = 'live'
+        AND (SELECT count(*) < $5::int8 AND coalesce(sum(octet_length(body)), 0) < $6::int8
+            FROM ceased.inbox WHERE inbox.node = epoch AND inbox.task = id)",
 };
 
 /// Claims a key, if its owner has room and no call has it: none that runs or is a task, and no answer. That
@@ -312,10 +317,14 @@ pub(super) const TAKEN: Statement = Statement {
     sql: "DELETE FROM ceased.inbox WHERE node = $1::int8 AND number = ANY ($2::int8[])",
 };
 
-/// Messages to a node.
+/// Messages to a node, up to so many bytes; one in any case.
 pub(super) const INBOX: Statement = Statement {
     name: "inbox",
-    sql: "SELECT number, kind, task, body FROM ceased.inbox WHERE node = $1::int8 ORDER BY number LIMIT $2::int8",
+    sql: "SELECT number, kind, task, body FROM (
+        SELECT number, kind, task, body,
+            sum(octet_length(body)) OVER (ORDER BY number) - octet_length(body) AS before
+        FROM ceased.inbox WHERE node = $1::int8 ORDER BY number LIMIT $2::int8
+    ) AS first WHERE before < $3::int8 ORDER BY number",
 };
 
 /// Ends memberships. A renewal under way holds the row, and is seen when it is done.

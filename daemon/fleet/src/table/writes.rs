@@ -8,7 +8,7 @@ use super::rows;
 use super::statements as sql;
 use crate::contract::{
     CallKey, End, Epoch, FleetWrite, KeyChange, KeyFound, KeyQuota, Limit, NewTask, Outcome, Quota,
-    TaskRow, Verdict, Version,
+    TaskRow, Verdict, Version, WAITING_BYTES_MAX, WAITING_MESSAGES_MAX,
 };
 use crate::postgres::{Batch, PgError, Rows, TooLarge, Value};
 
@@ -40,23 +40,19 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
     let node = Value::Int8(epoch.0);
     match write {
         FleetWrite::New { task, quota } => push_new(batch, node, task, *quota),
-        FleetWrite::Change { task, version, input_required, message, asks } => {
+        FleetWrite::Change { task, input_required, message, asks } => {
             let status = if *input_required { Status::InputRequired } else { Status::Working };
             let status = Value::Int2(rows::number_of(status));
             let [message, asks] = [message, asks].map(|text| optional(text.as_ref()));
-            batch.push(
-                &sql::CHANGE,
-                &[id(*task), node, Value::Int8(version.0), status, message, asks],
-            )?;
+            batch.push(&sql::CHANGE, &[id(*task), node, status, message, asks])?;
             batch.push(&sql::ROW, &[id(*task)])
         }
-        FleetWrite::End { task, version, end } => {
+        FleetWrite::End { task, end } => {
             let [status, message, kind, outcome] = of_end(end);
-            let version = Value::Int8(version.0);
             let receipt = optional(end.receipt.as_ref());
             batch.push(
                 &sql::END,
-                &[id(*task), node, version, status, message, kind, outcome, receipt],
+                &[id(*task), node, status, message, kind, outcome, receipt],
             )?;
             batch.push(&sql::ROW, &[id(*task)])
         }
@@ -72,10 +68,13 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         FleetWrite::Delete(task) => batch.push(&sql::DELETE, &[id(*task), node]),
         FleetWrite::Watch(task) => batch.push(&sql::WATCH, &[id(*task), node]),
         FleetWrite::Unwatch(task) => batch.push(&sql::UNWATCH, &[id(*task), node]),
-        FleetWrite::Send { task, viewer, kind, body } => batch.push(
-            &sql::SEND,
-            &[id(*task), Value::Text(viewer), Value::Int2(*kind), Value::Bytes(body)],
-        ),
+        FleetWrite::Send { task, viewer, kind, body } => {
+            let [most, bytes] = [WAITING_MESSAGES_MAX, WAITING_BYTES_MAX].map(i64::from);
+            let (viewer, kind, body) =
+                (Value::Text(viewer), Value::Int2(*kind), Value::Bytes(body));
+            let (most, bytes) = (Value::Int8(most), Value::Int8(bytes));
+            batch.push(&sql::SEND, &[id(*task), viewer, kind, body, most, bytes])
+        }
         FleetWrite::Taken(numbers) => batch.push(&sql::TAKEN, &[node, Value::Int8s(numbers)]),
         FleetWrite::Drain => batch.push(&sql::DRAIN, &[node]),
         FleetWrite::Claim { key, wish, quota } => {
@@ -227,7 +226,7 @@ pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<
             | FleetWrite::Keyed { .. }
             | FleetWrite::Drain => Verdict::Done,
             FleetWrite::Claim { quota, .. } => key_found(&next()?, *quota)?,
-            // To a node that is gone.
+            // To a node that is gone, or has no room.
             FleetWrite::Send { .. } if result.count == 0 => Verdict::Gone,
             FleetWrite::Send { .. } => Verdict::Done,
         });
@@ -283,7 +282,7 @@ pub(super) fn push_look(
 }
 
 /// The verdicts of a batch that was carried out and whose answer was lost, by the rows as they are now. A
-/// write that was overtaken since is told as overtaken.
+/// write that was overtaken since is told as overtaken; an end of the same status says the same.
 pub(super) fn verdicts_by_look(
     writes: &[FleetWrite],
     epoch: Epoch,
@@ -299,18 +298,21 @@ pub(super) fn verdicts_by_look(
                 let found = row(next()?)?;
                 let room = next()?;
                 match found {
-                    Some(found) => by_version(found, Version(1)),
+                    // As it was created: later versions are for the looks.
+                    Some(TaskRow { created: stamp, position, .. }) => {
+                        Verdict::Stored { version: Version(1), stamp, position }
+                    }
                     None => Verdict::Full(limit(*quota, &room)?),
                 }
             }
-            FleetWrite::Change { version, input_required, .. } => {
-                let status = if *input_required { Status::InputRequired } else { Status::Working };
-                replaced(row(next()?)?, epoch, *version, status)
-            }
-            FleetWrite::End { version, end, .. } => {
-                replaced(row(next()?)?, epoch, *version, end.status.into())
-            }
-            FleetWrite::Cancel { end, .. } => match row(next()?)? {
+            FleetWrite::Change { .. } => match row(next()?)? {
+                Some(found) if found.node == epoch && !found.status.is_terminal() => {
+                    as_stored(&found)
+                }
+                Some(found) => Verdict::Overtaken(Box::new(found)),
+                None => Verdict::Gone,
+            },
+            FleetWrite::End { end, .. } | FleetWrite::Cancel { end, .. } => match row(next()?)? {
                 Some(found) if found.status == end.status.into() => as_stored(&found),
                 Some(found) => Verdict::Overtaken(Box::new(found)),
                 None => Verdict::Gone,
@@ -329,22 +331,6 @@ pub(super) fn verdicts_by_look(
         });
     }
     Ok(verdicts)
-}
-
-/// The verdict of a write to a task of this node. Others give a task an end alone, and a node that is a
-/// member is reaped by none: the next version with this status is this write's, or says the same.
-fn replaced(row: Option<TaskRow>, epoch: Epoch, version: Version, status: Status) -> Verdict {
-    match row {
-        Some(row) if row.node == epoch && row.status == status => {
-            by_version(row, Version(version.0 + 1))
-        }
-        Some(row) => Verdict::Overtaken(Box::new(row)),
-        None => Verdict::Gone,
-    }
-}
-
-fn by_version(row: TaskRow, version: Version) -> Verdict {
-    if row.version == version { as_stored(&row) } else { Verdict::Overtaken(Box::new(row)) }
 }
 
 fn as_stored(row: &TaskRow) -> Verdict {

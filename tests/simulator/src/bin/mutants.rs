@@ -42,12 +42,18 @@ enum Suite {
     Peers,
     /// The daemon's own tests of servers by URL, with their walk.
     Remotes,
+    /// The walk of several engines around one table.
+    Fleet,
+    /// The tests of the table that several daemons share, on PostgreSQL.
+    FleetTable,
+    /// The daemon's own tests of its part in a fleet.
+    FleetNode,
     /// A module of the tests of the engine.
     Target(&'static str),
 }
 
 /// Suites, the most sensitive first.
-const SUITES: [Suite; 42] = [
+const SUITES: [Suite; 45] = [
     Suite::Sim,
     Suite::Core,
     Suite::Upstreams,
@@ -90,6 +96,9 @@ const SUITES: [Suite; 42] = [
     Suite::Process,
     Suite::Peers,
     Suite::Remotes,
+    Suite::Fleet,
+    Suite::FleetTable,
+    Suite::FleetNode,
 ];
 
 impl Suite {
@@ -102,6 +111,9 @@ impl Suite {
             Self::Process => "process",
             Self::Peers => "peers",
             Self::Remotes => "remotes",
+            Self::Fleet => "fleet",
+            Self::FleetTable => "fleet-table",
+            Self::FleetNode => "fleet-node",
             Self::Target(name) => name,
         }
     }
@@ -114,7 +126,11 @@ impl Suite {
             }
             Self::Core => vec!["test", "-p", "ceased-core", "--lib", "--no-run"],
             Self::Process => vec!["test", "-p", "ceased-process", "--lib", "--no-run"],
-            Self::Peers | Self::Remotes => vec!["test", "-p", "ceased", "--lib", "--no-run"],
+            Self::Peers | Self::Remotes | Self::FleetNode => {
+                vec!["test", "-p", "ceased", "--lib", "--no-run"]
+            }
+            Self::Fleet => vec!["test", "-p", SIMULATOR, "--test", "sim", "--no-run"],
+            Self::FleetTable => vec!["test", "-p", "ceased-fleet", "--tests", "--no-run"],
             Self::Target(_) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", "--no-run"],
         }
     }
@@ -132,6 +148,9 @@ impl Suite {
             Self::Process => vec!["test", "-p", "ceased-process", "--lib"],
             Self::Peers => vec!["test", "-p", "ceased", "--lib", "--", "peer_identity", "passes"],
             Self::Remotes => vec!["test", "-p", "ceased", "--lib", "--", "remote::"],
+            Self::FleetNode => vec!["test", "-p", "ceased", "--lib", "--", "fleet::"],
+            Self::Fleet => vec!["test", "-p", SIMULATOR, "--test", "sim", "one_table"],
+            Self::FleetTable => vec!["test", "-p", "ceased-fleet", "--tests"],
             Self::Target(name) => vec!["test", "-p", ENGINE_TESTS, "--test", "engine", name],
         }
     }
@@ -320,7 +339,9 @@ const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
     list names, until one fails.\n`sim` is the simulator with 600 seeds, `core` the tests inside the \
     core,\n`sim-upstreams` the simulator with servers behind the engine, `sim-agents` that with agents \
     between\nthe engine and its clients, `process` the tests inside the package that \
-    runs commands, `peers` those of\nthe daemon for the identity of peers, `remotes` those for servers by URL.\n\n\
+    runs commands, `peers` those of\nthe daemon for the identity of peers, `remotes` those for servers by URL,\n`fleet` the walk of \
+    several engines around one table, `fleet-table` the tests of that table on PostgreSQL, `fleet-node`\nthose \
+    of the daemon for its part in a fleet.\n\n\
     | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
 fn main() -> ExitCode {
