@@ -181,26 +181,7 @@ impl State {
                 self.watches.remove(&(*task, epoch));
                 Verdict::Done
             }
-            FleetWrite::Send { task, viewer, kind, body } => {
-                let found = self.visible(*task, viewer).filter(|it| !it.row.status.is_terminal());
-                let is_live = |to: &Epoch| self.nodes.get(to).is_some_and(|node| node.is_live);
-                let Some(to) = found.map(|found| found.row.node).filter(is_live) else {
-                    return Ok(Verdict::Gone);
-                };
-                let waiting = || self.inbox.values().filter(|message| message.task == Some(*task));
-                let bytes: usize = waiting().map(|message| message.body.len()).sum();
-                if waiting().count() >= WAITING_MESSAGES_MAX as usize
-                    || bytes >= WAITING_BYTES_MAX as usize
-                {
-                    return Ok(Verdict::Gone);
-                }
-                self.messages += 1;
-                let number = self.messages;
-                let message =
-                    Message { number, kind: *kind, task: Some(*task), body: body.clone() };
-                self.inbox.insert((to, number), message);
-                Verdict::Done
-            }
+            FleetWrite::Send { task, viewer, kind, body } => self.send(*task, viewer, *kind, body),
             FleetWrite::Taken(numbers) => {
                 self.inbox.retain(|(node, number), _| *node != epoch || !numbers.contains(number));
                 Verdict::Done
@@ -275,6 +256,26 @@ impl State {
             }
             KeyChange::Free => drop(self.keyed.remove(&name)),
         }
+    }
+
+    /// A message to the node of a task, if it is there and has room.
+    fn send(&mut self, task: TaskId, viewer: &str, kind: i16, body: &[u8]) -> Verdict {
+        let found = self.visible(task, viewer).filter(|it| !it.row.status.is_terminal());
+        let is_live = |to: &Epoch| self.nodes.get(to).is_some_and(|node| node.is_live);
+        let Some(to) = found.map(|found| found.row.node).filter(is_live) else {
+            return Verdict::Gone;
+        };
+        let waiting = || self.inbox.values().filter(|message| message.task == Some(task));
+        let bytes: usize = waiting().map(|message| message.body.len()).sum();
+        if waiting().count() >= WAITING_MESSAGES_MAX as usize || bytes >= WAITING_BYTES_MAX as usize
+        {
+            return Verdict::Gone;
+        }
+        self.messages += 1;
+        let number = self.messages;
+        let message = Message { number, kind, task: Some(task), body: body.to_vec() };
+        self.inbox.insert((to, number), message);
+        Verdict::Done
     }
 
     fn delete(&mut self, epoch: Epoch, task: TaskId) -> Verdict {

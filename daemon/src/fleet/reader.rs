@@ -278,7 +278,7 @@ impl Thread {
             match found {
                 contract::Found::Task(row) => records.extend(row.map(|row| (*row, None))),
                 contract::Found::Tasks(rows) => {
-                    records.extend(rows.into_iter().map(|row| (row, None)))
+                    records.extend(rows.into_iter().map(|row| (row, None)));
                 }
                 contract::Found::Outcome(outcome) => {
                     records.last_mut().into_iter().for_each(|last| last.1 = outcome.clone());

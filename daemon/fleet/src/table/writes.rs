@@ -50,10 +50,7 @@ pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Resul
         FleetWrite::End { task, end } => {
             let [status, message, kind, outcome] = of_end(end);
             let receipt = optional(end.receipt.as_ref());
-            batch.push(
-                &sql::END,
-                &[id(*task), node, status, message, kind, outcome, receipt],
-            )?;
+            batch.push(&sql::END, &[id(*task), node, status, message, kind, outcome, receipt])?;
             batch.push(&sql::ROW, &[id(*task)])
         }
         FleetWrite::Cancel { task, viewer, end } => {
