@@ -494,7 +494,7 @@ fn a_key_names_one_call<F: Fleet>(fleet: &F) {
 }
 
 /// All of it, each part on a table of its own.
-fn parts<F: Fleet>() -> [Part<F>; 11] {
+fn parts<F: Fleet>() -> [Part<F>; 12] {
     [
         ("a_task_is_found_by_every_node", a_task_is_found_by_every_node),
         ("a_task_has_one_end", a_task_has_one_end),

@@ -212,10 +212,9 @@ impl Table {
     /// As the table in PostgreSQL, without limits and without forgetting.
     fn claim(&mut self, epoch: u64, key: &ClaimedKey, wish: &str) -> KeyVerdict {
         let name = (key.owner.clone(), key.key.clone());
-        if !self.keyed.contains_key(&name) {
-            let (by, wish) = ((epoch, key.claim), wish.into());
-            self.keyed.insert(name, Keyed { by, wish, task: None, over: None });
-        }
+        let (by, wished) = ((epoch, key.claim), wish.into());
+        let call = Keyed { by, wish: wished, task: None, over: None };
+        self.keyed.entry(name).or_insert(call);
         self.judge(epoch, key, wish)
     }
 
