@@ -349,7 +349,7 @@ fn hints_reach_a_node() {
 }
 
 #[test]
-fn missing_rights_and_newer_tables_are_told() {
+fn missing_rights_and_other_formats_are_told() {
     let Some(server) = Server::start() else { return };
     let mut owner = Session::open(&server.unix(), "", soon()).unwrap();
     owner.script("CREATE ROLE guest LOGIN", soon()).unwrap();
@@ -361,7 +361,9 @@ fn missing_rights_and_newer_tables_are_told() {
     let why = told(guest);
     assert!(why.contains("ceased fleet init"), "{why}");
     PostgresTable::new(server.unix()).prepare(soon()).unwrap();
-    owner.script("UPDATE ceased.meta SET format = 99", soon()).unwrap();
-    let why = told(server.unix());
-    assert!(why.contains("99") && why.contains("format"), "{why}");
+    for (format, remedy) in [("99", "install the version"), ("2", "DROP SCHEMA ceased CASCADE")] {
+        owner.script(&format!("UPDATE ceased.meta SET format = {format}"), soon()).unwrap();
+        let why = told(server.unix());
+        assert!(why.contains(&format!("format {format}")) && why.contains(remedy), "{why}");
+    }
 }

@@ -120,6 +120,11 @@ pub(super) fn ensure(
     }
     match number(session, "SELECT format FROM ceased.meta", deadline)? {
         FORMAT => Ok(()),
+        format if format < FORMAT => Err(Failure::Unusable(format!(
+            "the tables of the fleet have format {format}; this version of ceased writes {FORMAT} and converts \
+             none: let the version that wrote them finish its tasks, end all nodes, `DROP SCHEMA ceased CASCADE` \
+             in the database, and run `ceased fleet init`"
+        ))),
         format => Err(Failure::Unusable(format!(
             "the tables of the fleet have format {format}, and this version of ceased knows {FORMAT}; \
              install the version that the other nodes have"
