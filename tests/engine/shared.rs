@@ -566,6 +566,53 @@ fn subscription_hears_of_an_end_with_its_outcome() {
     assert_eq!(told["params"]["result"]["isError"], true, "{told}");
 }
 
+/// EXT-03: the same where a look sees an end of this engine, or one that overtakes a cancel, before the verdict
+/// comes: the table is asked for the outcome.
+#[test]
+fn subscription_hears_of_an_end_that_a_look_sees_before_its_verdict() {
+    for own in [true, false] {
+        let (mut w, mut table) = engine();
+        let (c, other) = (w.connect(ME), w.open_as(ME, NEWEST));
+        let task = match own {
+            true => created(&mut w, &mut table, other),
+            false => table.of_another(5, Status::Working).to_string(),
+        };
+        if !own {
+            ask(&mut w, other, "tasks/cancel", &task);
+            table.answer(&mut w);
+        }
+        let wanted = json!({"notifications": {"taskIds": [task]}});
+        w.send(c, &request(json!("l"), "subscriptions/listen", tasks(wanted)));
+        table.answer(&mut w);
+        w.next(c);
+        if own {
+            w.done(w.last_started(), "made");
+        }
+        let (seq, write) = w.stored.remove(0);
+        let id = TaskId::parse(&task).expect("an id");
+        if own {
+            table.judge(write);
+        }
+        let result = raw_json(r#"{"content":[]}"#).into();
+        let record = table.records.get_mut(&id).expect("a record");
+        (record.status, record.outcome) = (Status::Completed, RecordedOutcome::Stored { bytes: 7 });
+        let third = w.open_as(ME, NEWEST);
+        let status = asked(&mut w, &table, third, "tasks/get", &task);
+        assert_eq!(status["result"]["status"], "completed");
+        w.silent(c);
+        let mut record = table.records[&id].clone();
+        record.outcome = RecordedOutcome::Here(Ok(result));
+        let verdict = Verdict::Overtaken(Box::new(record.clone()));
+        w.feed(Input::Shared(SharedEvent::Verdict { seq, verdict }));
+        w.feed(Input::Durable(seq));
+        let watches = |(_, write): &(Seq, StoreWrite)| matches!(write, StoreWrite::Watch(_));
+        assert!(w.stored.iter().any(watches));
+        w.feed(Input::Shared(SharedEvent::Changed { record: Box::new(record) }));
+        let told = w.next(c);
+        assert_eq!(told["params"]["result"]["content"], json!([]), "{told}");
+    }
+}
+
 /// MOD-08: a subscription is told of a task elsewhere, which is watched while it lasts.
 #[test]
 fn subscription_hears_of_a_task_elsewhere() {

@@ -214,6 +214,10 @@ impl PendingWrites {
         self.last += 1;
         let seq = Seq::new(self.last);
         self.sent.insert(seq, key);
+        // It has all that was owed.
+        if let Some(key) = key.filter(|key| self.unpersisted.get(&key.task) == Some(key)) {
+            self.unpersisted.remove(&key.task);
+        }
         seq
     }
 

@@ -243,8 +243,10 @@ impl TaskMachine<'_> {
         }
         let awaited = !task.aside.waiters.is_empty() || !task.aside.listeners.is_empty();
         if awaited {
+            // A look may have seen the end first, without the outcome that a subscription is told.
+            let over = ended && self.tasks.is_tellable(id);
             let watched = self.lookups.awaited.entry(id).or_insert(false);
-            if !ended && !core::mem::replace(watched, true) {
+            if !over && !core::mem::replace(watched, true) {
                 self.tell_table(StoreWrite::Watch(id));
             }
             return;

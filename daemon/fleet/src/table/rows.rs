@@ -84,7 +84,7 @@ pub(super) fn placed(row: &Row) -> Result<PlacedTask, PgError> {
 pub(super) fn changed(row: &Row) -> Result<Result<TaskRow, TaskId>, PgError> {
     match task_id(row, 0)? {
         Some(_) => task(row).map(Ok),
-        None => task_id(row, 15)?.map(Err).ok_or(MISSING),
+        None => task_id(row, 16)?.map(Err).ok_or(MISSING),
     }
 }
 
