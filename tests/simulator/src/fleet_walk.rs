@@ -190,7 +190,7 @@ impl Walk {
 
     fn create(&mut self, at: usize) {
         let mut call = json!({"name": "sleep", "arguments": {}, "task": {}});
-        let key = self.rng.once_in(3).then(|| format!("k{}", self.walked.tasks / 4));
+        let key = self.rng.once_in(5).then(|| format!("k{}", self.walked.tasks / 4));
         if let Some(key) = &key {
             // One of the last few, so that it is repeated while its call is on its way.
             call["_meta"] = json!({"ceased/idempotencyKey": key});

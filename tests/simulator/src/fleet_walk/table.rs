@@ -17,7 +17,7 @@ pub(super) const LEASE: u64 = 10_000;
 /// Beyond its lease a node is let live for so long.
 const MARGIN: u64 = 1000;
 /// Most tasks without an end.
-pub(super) const LIVE_MAX: usize = 24;
+pub(super) const LIVE_MAX: usize = 14;
 /// Most messages about one task that wait for its node.
 const MESSAGES_MAX: usize = 3;
 
