@@ -1,6 +1,5 @@
 //! Figures of a fleet on one machine, for the page "Several machines" of the book.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ceased_tests::daemon::{Peer, Signal, carriers, marker, wait_for_family, wait_until};
@@ -16,10 +15,11 @@ fn tell(what: &str, mut times: Vec<Duration>) {
     println!("{what}: p50 {:?}, p99 {:?}, of {}", at(50), at(99), times.len());
 }
 
-/// Waits without a pause until none of these processes is there.
+/// Waits without a pause until none of these processes is there. Those of a stopped parent stay as zombies,
+/// which have no command line.
 fn wait_for_end(processes: &[(i32, String)]) {
-    let there = |pid: i32| Path::new(&format!("/proc/{pid}/stat")).exists();
-    while processes.iter().any(|(pid, _)| there(*pid)) {
+    let line = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    while processes.iter().any(|(pid, _)| !line(*pid).is_empty()) {
         std::thread::yield_now();
     }
 }
