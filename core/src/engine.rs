@@ -192,7 +192,6 @@ impl Engine {
                 self.on_opened_acp(conn, identity, form, side);
             }
             Event::Frame { conn, frame } => self.on_frame(conn, frame),
-            Event::LongFrame { conn, frame } => self.on_long_frame(conn, frame),
             Event::TooLong { conn, skeleton } => self.on_overlong(conn, skeleton),
             Event::NotJsonRpc { conn, bytes } => self.on_alien(conn, bytes),
             Event::Finished { conn, then } => self.on_finished(conn, then),

@@ -15,7 +15,6 @@ use crate::outgoing::call::{Caller, OutgoingRequest};
 use crate::policy::allow::Grants;
 use crate::protocol::role::Role;
 use crate::rpc::error::ErrorObject;
-use crate::rpc::frame::LongLine;
 use crate::settings::Settings;
 use crate::tasks::durable::{LoadId, Seq, TaskOutcome, TaskRecord, Unstored};
 use crate::tasks::shared::SharedEvent;
@@ -96,14 +95,6 @@ pub enum Event<'a> {
         conn: ConnId,
         /// The line, without its end.
         frame: &'a [u8],
-    },
-    /// As [`Event::Frame`], in a buffer that the engine may keep: a result that is relayed is sent
-    /// without a copy.
-    LongFrame {
-        /// Connection of the sender.
-        conn: ConnId,
-        /// The line.
-        frame: LongLine,
     },
     /// A line passed the limit and is skipped.
     TooLong {

@@ -15,9 +15,7 @@ use crate::outbox::requests::{BatchId, Reply, Traced};
 use crate::protocol::revision::Batch;
 use crate::protocol::trace_context::TraceContext;
 use crate::reason::CloseReason;
-use crate::rpc::answered::{Answered, LongResult};
 use crate::rpc::error::{ErrorObject, code};
-use crate::rpc::frame::LongLine;
 use crate::rpc::message::{BAD_ID, LIMIT_REACHED, Members, Message};
 use crate::rpc::params::{self, Params};
 use crate::rpc::skeleton::Skeleton;
@@ -51,30 +49,6 @@ impl Engine {
             | Message::Response { .. }
             | Message::Invalid { .. } => self.on_message(sender, message, None),
         }
-    }
-
-    /// Takes a frame with its buffer, which the result of a relayed request is sent in.
-    pub(crate) fn on_long_frame(&mut self, conn: ConnId, frame: LongLine) {
-        let Some(sender) = self.outbox.sender(conn) else { return };
-        let depth_max = self.settings.limits.depth_max;
-        let frame = match sender.counterpart {
-            Counterpart::AgentClient | Counterpart::Agent(_) => {
-                return self.on_frame(conn, frame.get().as_bytes());
-            }
-            Counterpart::Instance(_) => match LongResult::read(frame, depth_max) {
-                Ok((id, result)) => {
-                    self.outbox.counters_mut().frames += 1;
-                    return self.calls().on_response(conn, id, Ok(Answered::Long(result)));
-                }
-                Err(frame) => frame,
-            },
-            Counterpart::Peer => frame,
-        };
-        self.outbox.counters_mut().frames += 1;
-        // Its encoding is checked already.
-        let mut seen = Members::default();
-        let message = Message::parse_text(frame.get(), depth_max, &mut seen);
-        self.on_content(sender, message, frame.get().as_bytes());
     }
 
     #[inline(never)]
@@ -148,7 +122,7 @@ impl Engine {
                 self.on_notification(sender, method, params.as_ref());
             }
             Message::Response { id, outcome } => {
-                self.calls().on_response(conn, id, outcome.map(Answered::Text));
+                self.calls().on_response(conn, id, outcome);
             }
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }

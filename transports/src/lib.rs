@@ -72,7 +72,7 @@ mod unix;
 pub use address::{Address, AddressError, SocketMode};
 pub use child_stdio::{ChildStdio, SkippedLines};
 pub use error::{ListenError, Lost, StdioError};
-pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, Output, SCRATCH_BYTES, Sent, Sink};
+pub use link::{Flow, LAST_WORDS_BYTES_MAX, Link, Output, SCRATCH_BYTES, Sent};
 pub use listener::{Accept, Listener};
 pub use socket::{Socket, send as send_now};
 pub use stdio::Stdio;

@@ -4,8 +4,7 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 
 use ceased_core::limits::FrameLimits;
-pub use ceased_core::rpc::frame::Sink;
-use ceased_core::rpc::frame::{Frame, Inbox, LongLine};
+use ceased_core::rpc::frame::{Frame, Inbox};
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
 use mio::event::Event;
@@ -213,15 +212,21 @@ impl Link {
         &mut self,
         scratch: &mut [u8],
         budget: usize,
-        sink: &mut dyn Sink,
+        sink: &mut dyn FnMut(Frame<'_>),
     ) -> Result<Flow, Lost> {
         let mut feed = |inbox: &mut Inbox, frames: &mut u64, piece: &[u8]| {
-            inbox.feed_into(piece, &mut Counting { frames, sink });
+            inbox.feed(piece, &mut |frame| {
+                *frames += 1;
+                sink(frame);
+            });
         };
         let flow = self.read_on(scratch, budget, &mut feed)?;
         if flow == Flow::Finished {
-            let mut sink = Counting { frames: &mut self.frames, sink };
-            self.inbox.finish(&mut |frame| sink.frame(frame));
+            let frames = &mut self.frames;
+            self.inbox.finish(&mut |frame| {
+                *frames += 1;
+                sink(frame);
+            });
         }
         Ok(flow)
     }
@@ -467,24 +472,6 @@ impl Link {
 /// each signal, so trying again ends.
 fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
-}
-
-/// Hands frames on and counts them.
-struct Counting<'a> {
-    frames: &'a mut u64,
-    sink: &'a mut dyn Sink,
-}
-
-impl Sink for Counting<'_> {
-    fn frame(&mut self, frame: Frame<'_>) {
-        *self.frames += 1;
-        self.sink.frame(frame);
-    }
-
-    fn long_line(&mut self, line: LongLine) {
-        *self.frames += 1;
-        self.sink.long_line(line);
-    }
 }
 
 impl fmt::Debug for Link {

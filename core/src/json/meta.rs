@@ -1,7 +1,5 @@
 //! `_meta` and `resultType`: sets them in JSON text and leaves every other member unchanged.
 
-use alloc::vec::Vec;
-
 use crate::ids::TaskId;
 use crate::json::format::{UUID_BYTES, uuid_text};
 use crate::json::raw::Json;
@@ -64,31 +62,6 @@ pub(crate) fn write_with_type(
         }
         false => members.write(result.get(), set),
     }
-}
-
-/// As [`write_with_type`], for a [bare](Json::is_bare) result at the end of a buffer, from `start`
-/// on: writes the text before its members to `json`, and the text behind them to the buffer.
-/// Returns the offset of its members.
-pub(crate) fn wrap_with_type(
-    json: &mut Writer<'_>,
-    frame: &mut Vec<u8>,
-    start: usize,
-    kind: &str,
-    set: &[(&str, &[u8])],
-) -> usize {
-    json.raw("{").member(RESULT_TYPE, kind);
-    let text = frame.get(start..).unwrap_or_default();
-    let members = text.strip_prefix(b"{").unwrap_or_default();
-    let space = members.len() - members.trim_ascii_start().len();
-    let length = members.strip_suffix(b"}").unwrap_or_default().trim_ascii().len();
-    let at = start + 1 + space;
-    frame.truncate(at + length);
-    if length > 0 {
-        json.raw(",");
-    }
-    let writer = &mut Writer::new(frame);
-    MetaMembers { json: writer, count: 1, reserved: None, meta: None }.end(set);
-    at
 }
 
 /// Text of the members of an object.
@@ -169,6 +142,7 @@ mod tests {
     use super::*;
     use alloc::format;
     use alloc::string::String;
+    use alloc::vec::Vec;
     use core::fmt;
     use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 

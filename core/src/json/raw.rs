@@ -3,7 +3,6 @@
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
 
 use serde::de::IgnoredAny;
@@ -29,10 +28,7 @@ const _: () = assert!(size_of::<Json>() == size_of::<Box<str>>());
 
 /// The result of a relayed request.
 struct RelayedText {
-    /// The buffer that the text came in, or one of its own.
-    frame: String,
-    /// Offset of the text, which ends with the buffer; 0 for a buffer of its own.
-    start: usize,
+    text: String,
     is_bare: bool,
 }
 
@@ -42,7 +38,7 @@ impl Json {
     pub fn get(&self) -> &str {
         match &self.0 {
             JsonText::Own(text) => text,
-            JsonText::Result(result) => result.frame.get(result.start..).unwrap_or_default(),
+            JsonText::Result(result) => &result.text,
         }
     }
 
@@ -75,25 +71,9 @@ impl Json {
 
     /// As [`Json::from_checked`], for a text of which [`Json::is_bare`] is known.
     pub(crate) fn of_result(text: Cow<'_, str>, is_bare: bool) -> Self {
-        Self::in_frame(text.into_owned(), 0, is_bare)
-    }
-
-    /// Wraps the end of a buffer, from `start` on, without a copy: for an answer that is sent at
-    /// once. A clone has a buffer of its own.
-    pub(crate) fn in_frame(frame: String, start: usize, is_bare: bool) -> Self {
-        let json = Self(JsonText::Result(RelayedText { frame, start, is_bare }.into()));
+        let json = Self(JsonText::Result(RelayedText { text: text.into_owned(), is_bare }.into()));
         debug_assert!(serde_json::from_str::<IgnoredAny>(json.get()).is_ok(), "no JSON: {json:?}");
         json
-    }
-
-    /// The buffer of [`Json::in_frame`] and the offset of the text; for another value, the value.
-    pub(crate) fn into_frame(self) -> Result<(Vec<u8>, usize), Self> {
-        match self.0 {
-            JsonText::Result(result) if result.start > 0 => {
-                Ok((result.frame.into_bytes(), result.start))
-            }
-            JsonText::Result(_) | JsonText::Own(_) => Err(self),
-        }
     }
 
     /// The same value in a buffer no longer than it, to be kept.

@@ -12,7 +12,7 @@ use crate::outbox::requests::{BatchId, Reply, Traced};
 use crate::outbox::typed_result::{self, ResultType};
 use crate::protocol::revision::{AfterCancel, Dialect, UnreadableId};
 use crate::rpc::error::{ErrorObject, code, limit_error};
-use crate::rpc::send_queue::{Handle, SendQueue, Tag};
+use crate::rpc::send_queue::{Handle, Tag};
 
 impl Outbox {
     /// Answers a request with an error.
@@ -138,15 +138,6 @@ impl Outbox {
                 bytes.push(b',');
             }),
         }
-    }
-
-    /// Answers a request outside a batch with a whole frame, which `put` appends.
-    pub(crate) fn reply_framed(
-        &mut self,
-        reply: &Reply,
-        put: impl FnOnce(&mut SendQueue, Tag<'_>),
-    ) {
-        self.put(reply.conn, tag_of(ResultType::Complete, reply), put);
     }
 
     /// An error for a request whose id could not be read (RPC-01, RPC-02).

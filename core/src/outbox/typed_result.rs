@@ -5,8 +5,8 @@ use crate::tasks::durable::{RecordKey, Work};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use crate::json::meta::write_with_type;
 use crate::json::meta::{SERVER_INFO, WORK};
-use crate::json::meta::{wrap_with_type, write_with_type};
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::outbox::requests::Reply;
@@ -47,18 +47,6 @@ pub(crate) fn write_own(
 /// Writes a tool's result, `_meta` naming us, every other member as it was.
 pub(crate) fn write_tools(json: &mut Writer<'_>, result: &Json, us: &[u8]) {
     write_with_type(json, result, ResultType::Complete.as_str(), &[(SERVER_INFO, us)]);
-}
-
-/// As [`write_tools`], for a [bare](Json::is_bare) result at the end of a buffer, from `start` on:
-/// writes the text before its members to `json`, and the text behind them to the buffer. Returns
-/// the offset of its members.
-pub(crate) fn wrap_bare(
-    json: &mut Writer<'_>,
-    frame: &mut Vec<u8>,
-    start: usize,
-    us: &[u8],
-) -> usize {
-    wrap_with_type(json, frame, start, ResultType::Complete.as_str(), &[(SERVER_INFO, us)])
 }
 
 /// Writes a result of an upstream that asks for input: as [`write_tools`], with its type.

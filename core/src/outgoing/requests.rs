@@ -18,8 +18,8 @@ use crate::outgoing::remote_tasks::ToldCaller;
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::Methods;
 use crate::reason::CloseReason;
-use crate::rpc::answered::Answered;
 use crate::rpc::params::Params;
+use crate::rpc::result::ResultText;
 use crate::tasks::questions;
 use crate::tasks::task::Change;
 
@@ -138,10 +138,9 @@ impl OutgoingMachine<'_> {
         &mut self,
         conn: ConnId,
         id: Option<RequestId>,
-        answer: Result<Answered<'_>, Raw<'_>>,
+        answer: Result<ResultText<'_>, Raw<'_>>,
     ) {
-        let texts = answer.as_ref().map(Answered::text).map_err(|error| *error);
-        let outcome = texts.map(|result| result.raw());
+        let outcome = answer.map(|result| result.raw());
         let call = id.as_ref().and_then(CallId::named);
         let Some(call) = call.filter(|call| self.outgoing.was_made(*call)) else {
             self.outbox.counters_mut().unasked_responses += 1;
@@ -149,7 +148,7 @@ impl OutgoingMachine<'_> {
         };
         let Some(mut taken) = self.outgoing.take(conn, call) else {
             self.outbox.counters_mut().late_responses += 1;
-            if let Ok(result) = texts {
+            if let Ok(result) = answer {
                 self.gateway().cancel_late_task(conn, &result);
             }
             return;

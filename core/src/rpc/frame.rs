@@ -1,16 +1,13 @@
 //! Frame decoder: one JSON text a line, UTF-8, LF at the end.
 //!
 //! The search for a line end looks at each byte once; a whole frame that arrives in one piece is
-//! never copied, and a long one that arrives in several is handed over in the buffer that they were
-//! gathered in.
+//! never copied.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use crate::limits::FrameLimits;
 
-pub use crate::rpc::long_line::LongLine;
-use crate::rpc::long_line::TakenMember;
 use crate::rpc::skeleton::Skeleton;
 
 /// Decoded piece of a peer's byte stream.
@@ -29,26 +26,10 @@ pub enum Frame<'a> {
     NotJsonRpc(&'a [u8]),
 }
 
-/// Receiver of the frames of a stream. A closure that takes frames is one.
-pub trait Sink {
-    /// The next frame.
-    fn frame(&mut self, frame: Frame<'_>);
-
-    /// The next frame, a long line in a buffer of its own, with white space around it: for a
-    /// receiver that keeps the line without a copy.
-    fn long_line(&mut self, line: LongLine) {
-        self.frame(Frame::Line(line.get().as_bytes()));
-    }
-}
-
-impl<F: FnMut(Frame<'_>)> Sink for F {
-    fn frame(&mut self, frame: Frame<'_>) {
-        self(frame);
-    }
-}
-
-/// Length in bytes of the first piece from which a line counts as long.
-const LONG: usize = 16 * 1024;
+/// Length in bytes from which the buffer of a line grows by [`STEP`] at least: each doubling would copy
+/// the line, and a page takes memory once it is written to.
+const LARGE: usize = 64 * 1024;
+const STEP: usize = 1 << 20;
 
 /// Length of a line, in limits, within which its id is looked for.
 const LOOKED_AT: usize = 64;
@@ -62,8 +43,6 @@ pub struct Inbox {
     partial: Vec<u8>,
     frame_bytes_max: usize,
     stage: FrameStage,
-    /// An incomplete frame that is long; `partial` is empty then.
-    long: Option<Box<LongLine>>,
     /// A line that is skipped and not reported yet.
     skipped: Option<Box<Skeleton>>,
 }
@@ -88,7 +67,6 @@ impl Inbox {
             partial: Vec::new(),
             frame_bytes_max: limits.frame_bytes_max,
             stage: FrameStage::Fresh { mark: 0 },
-            long: None,
             skipped: None,
         }
     }
@@ -106,32 +84,23 @@ impl Inbox {
 
     /// Buffered bytes of an incomplete frame.
     #[must_use]
-    pub fn partial_bytes(&self) -> usize {
-        self.partial.len() + self.long.as_ref().map_or(0, |long| long.len())
+    pub const fn partial_bytes(&self) -> usize {
+        self.partial.len()
     }
 
     /// Takes the next piece of the stream and passes every frame that it completes to `sink`, in
     /// order.
-    pub fn feed(&mut self, piece: &[u8], mut sink: &mut dyn FnMut(Frame<'_>)) {
-        self.feed_into(piece, &mut sink);
-    }
-
-    /// As [`Inbox::feed`], for a receiver that keeps long lines.
-    pub fn feed_into(&mut self, mut piece: &[u8], sink: &mut dyn Sink) {
+    pub fn feed(&mut self, mut piece: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if let FrameStage::Fresh { mark } = self.stage {
             let Some(rest) = self.begin(piece, mark) else { return };
             piece = rest;
             if self.stage == FrameStage::NotJsonRpc {
                 let line = piece.split(|b| *b == b'\n').next().unwrap_or_default();
-                sink.frame(Frame::NotJsonRpc(line));
+                sink(Frame::NotJsonRpc(line));
             }
         }
         if self.stage == FrameStage::NotJsonRpc {
             return;
-        }
-        if let Some(long) = self.long.take() {
-            let Some(rest) = self.long(long, piece, sink) else { return };
-            piece = rest;
         }
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', piece) {
@@ -168,54 +137,20 @@ impl Inbox {
     ///
     /// A JSON-RPC message is an object, which is invalid when cut short: the peer gets a parse
     /// error, and the cut message is never mistaken for another one.
-    pub fn finish(&mut self, mut sink: &mut dyn FnMut(Frame<'_>)) {
+    pub fn finish(&mut self, sink: &mut dyn FnMut(Frame<'_>)) {
         if let Some(skipped) = self.skipped.take() {
             sink(Frame::TooLong(skipped.text()));
         }
-        let last = match self.long.take() {
-            Some(long) => long.into_bytes(),
-            None => core::mem::take(&mut self.partial),
-        };
-        emit(&last, &mut sink);
-    }
-
-    /// Handles a piece of a long line; returns the rest, which belongs to no long line.
-    fn long<'a>(
-        &mut self,
-        mut long: Box<LongLine>,
-        piece: &'a [u8],
-        sink: &mut dyn Sink,
-    ) -> Option<&'a [u8]> {
-        let room = self.frame_bytes_max.saturating_sub(long.len());
-        match long.take(piece, room) {
-            TakenMember::All => {
-                self.long = Some(long);
-                None
-            }
-            TakenMember::Last(count) => {
-                if !long.get().is_empty() {
-                    sink.long_line(*long);
-                }
-                piece.get(count..)
-            }
-            TakenMember::TooLong => {
-                self.skip(&[&long.into_bytes()], sink);
-                Some(piece)
-            }
-            TakenMember::NotText => {
-                self.partial = long.into_bytes();
-                Some(piece)
-            }
-        }
+        emit(&core::mem::take(&mut self.partial), sink);
     }
 
     /// Skips a line that begins with these pieces.
-    fn skip(&mut self, pieces: &[&[u8]], sink: &mut dyn Sink) {
+    fn skip(&mut self, pieces: &[&[u8]], sink: &mut dyn FnMut(Frame<'_>)) {
         self.stage = FrameStage::Skipping;
         let mut skeleton = Box::new(self.skeleton());
         pieces.iter().for_each(|piece| skeleton.read(piece));
         if skeleton.is_over() || skeleton.end_early() {
-            return sink.frame(Frame::TooLong(skeleton.text()));
+            return sink(Frame::TooLong(skeleton.text()));
         }
         self.skipped = Some(skeleton);
     }
@@ -226,12 +161,12 @@ impl Inbox {
     }
 
     /// Handles the piece up to a line end.
-    fn line(&mut self, tail: &[u8], sink: &mut dyn Sink) {
+    fn line(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if self.stage == FrameStage::Skipping {
             self.stage = FrameStage::Lines;
             if let Some(mut skeleton) = self.skipped.take() {
                 skeleton.read(tail);
-                sink.frame(Frame::TooLong(skeleton.text()));
+                sink(Frame::TooLong(skeleton.text()));
             }
             return;
         }
@@ -244,14 +179,14 @@ impl Inbox {
             let mut skeleton = self.skeleton();
             skeleton.read(&line);
             skeleton.read(tail);
-            return sink.frame(Frame::TooLong(skeleton.text()));
+            return sink(Frame::TooLong(skeleton.text()));
         }
         line.extend_from_slice(tail);
         emit(&line, sink);
     }
 
     /// Handles the piece after the last line end.
-    fn rest(&mut self, tail: &[u8], sink: &mut dyn Sink) {
+    fn rest(&mut self, tail: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
         if tail.is_empty() {
             return;
         }
@@ -259,7 +194,7 @@ impl Inbox {
             if let Some(mut skeleton) = self.skipped.take() {
                 skeleton.read(tail);
                 if skeleton.is_over() {
-                    return sink.frame(Frame::TooLong(skeleton.text()));
+                    return sink(Frame::TooLong(skeleton.text()));
                 }
                 self.skipped = Some(skeleton);
             }
@@ -269,29 +204,25 @@ impl Inbox {
             let partial = core::mem::take(&mut self.partial);
             return self.skip(&[&partial, tail], sink);
         }
-        if self.partial.is_empty() && tail.len() >= LONG {
-            let mut long = Box::new(LongLine::new(tail.len()));
-            if matches!(long.take(tail, tail.len()), TakenMember::All) {
-                self.long = Some(long);
-                return;
-            }
+        let (length, max) = (self.partial.len(), self.frame_bytes_max);
+        if length >= LARGE && self.partial.capacity() - length < tail.len() {
+            self.partial.reserve_exact(STEP.min(max - length).max(tail.len()));
         }
         self.partial.extend_from_slice(tail);
     }
 }
 
 /// Emits one trimmed line; drops a blank one.
-fn emit(line: &[u8], sink: &mut dyn Sink) {
+fn emit(line: &[u8], sink: &mut dyn FnMut(Frame<'_>)) {
     let line = line.trim_ascii();
     if !line.is_empty() {
-        sink.frame(Frame::Line(line));
+        sink(Frame::Line(line));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::long_line::ROOM;
     use alloc::string::{String, ToString};
     use alloc::vec;
 
@@ -323,39 +254,6 @@ mod tests {
         }
     }
 
-    /// A long line keeps the limit and comes in the buffer that it was gathered in.
-    #[test]
-    fn a_long_line_is_handed_over_in_its_buffer() {
-        #[derive(Default)]
-        struct Kept(Vec<LongLine>, Vec<String>);
-        impl Sink for Kept {
-            fn frame(&mut self, frame: Frame<'_>) {
-                self.1.push(alloc::format!("{frame:?}"));
-            }
-
-            fn long_line(&mut self, line: LongLine) {
-                self.0.push(line);
-            }
-        }
-        let long = alloc::format!("{{\"a\":\"{}\"}}", "x".repeat(3 * LONG));
-        let blank = " ".repeat(3 * LONG);
-        let stream = alloc::format!("{{}}\n{long}\r\n{blank}\n{long}\n{{}}");
-        for (max, count) in [(long.len() + 1, 2), (long.len() - 1, 0)] {
-            let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: max });
-            let mut kept = Kept::default();
-            for piece in stream.as_bytes().chunks(2 * LONG) {
-                inbox.feed_into(piece, &mut kept);
-                assert!(inbox.partial_bytes() <= max);
-            }
-            let lines = kept.0.iter().map(LongLine::get);
-            assert!(lines.eq(core::iter::repeat_n(long.as_str(), count)), "{max}");
-            assert!(kept.0.iter().all(|line| line.text().starts_with(&" ".repeat(ROOM))));
-            let seen = if count == 0 { 3 } else { 1 };
-            assert!(kept.1.len() >= seen, "{:?}", kept.1);
-            assert_eq!(inbox.partial_bytes(), 2);
-        }
-    }
-
     #[test]
     fn an_endless_line_is_not_buffered_and_reported_once() {
         let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 1024 });
@@ -383,6 +281,7 @@ mod tests {
     /// A long line that passes the limit later is read from its start.
     #[test]
     fn id_of_a_long_line_is_found_however_it_is_cut() {
+        const LONG: usize = 16 * 1024;
         let params = "x".repeat(3 * LONG);
         let line = alloc::format!("{{\"params\":\"{params}\",\"id\":5,\"method\":\"m\"}}");
         for max in [1000, LONG + 1, 2 * LONG, line.len() - 1] {

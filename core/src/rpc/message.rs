@@ -161,8 +161,6 @@ struct MessageEnvelope<'a> {
     method: Option<Raw<'a>>,
     params: Option<Raw<'a>>,
     result: Option<Raw<'a>>,
-    /// Offset of the result in the text.
-    result_at: usize,
     error: Option<Raw<'a>>,
     /// Members of the result.
     hop: HopMembers,
@@ -294,10 +292,7 @@ impl<'a> MessageEnvelope<'a> {
                 self.is_plain = bytes.get(at) == Some(&b'"') && bytes.get(close) == Some(&b'"');
                 if self.is_plain { close + 1 } else { scan::value(bytes, at, depth_max)? }
             }
-            EnvelopeMember::Result if !is_again => {
-                self.result_at = at;
-                self.hop.read(bytes, at, depth_max)?
-            }
+            EnvelopeMember::Result if !is_again => self.hop.read(bytes, at, depth_max)?,
             EnvelopeMember::Jsonrpc
             | EnvelopeMember::Params
             | EnvelopeMember::Result
@@ -392,13 +387,11 @@ impl<'a> MessageEnvelope<'a> {
         match (given(self.method), given(self.result), given(self.error)) {
             (Some(method), None, None) => MessageKind::Call(method),
             (None, Some(result), None) => {
-                MessageKind::Response(Ok(ResultText::seen(result, self.result_at, self.hop)))
+                MessageKind::Response(Ok(ResultText::seen(result, self.hop)))
             }
             (None, None, Some(error)) => MessageKind::Response(Err(error)),
             (None, None, None) => match (self.result, self.error) {
-                (Some(null), _) => {
-                    MessageKind::Response(Ok(ResultText::seen(null, self.result_at, self.hop)))
-                }
+                (Some(null), _) => MessageKind::Response(Ok(ResultText::seen(null, self.hop))),
                 (None, Some(null)) => MessageKind::Response(Err(null)),
                 (None, None) => MessageKind::None,
             },

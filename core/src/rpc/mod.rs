@@ -1,9 +1,7 @@
 //! JSON-RPC: frame decoder, messages, parameters, errors and the send queue.
 
-pub(crate) mod answered;
 pub mod error;
 pub mod frame;
-mod long_line;
 pub mod message;
 pub(crate) mod params;
 pub(crate) mod result;

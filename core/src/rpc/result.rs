@@ -13,8 +13,6 @@ use crate::json::scan;
 #[derive(Debug, Clone, Copy)]
 pub struct ResultText<'a> {
     text: &'a str,
-    /// Offset in the frame that it was found in.
-    at: usize,
     hop: HopMembers,
 }
 
@@ -80,19 +78,6 @@ impl HopMembers {
         })
     }
 
-    /// The same members in a text with other offsets.
-    pub(crate) fn moved(self, offset: impl Fn(usize) -> usize) -> Self {
-        let moved = |place: ResultPlace| {
-            let ResultPlace { start, value, end } = place;
-            let [start, value, end] = [start, value, end].map(|at| offset(at as usize));
-            ResultPlace::new(start, value, end)
-        };
-        let (kind, meta) = (self.kind.and_then(moved), self.meta.and_then(moved));
-        let is_lost =
-            kind.is_some() != self.kind.is_some() || meta.is_some() != self.meta.is_some();
-        Self { kind, meta, is_odd: self.is_odd || is_lost }
-    }
-
     /// Place of the type.
     pub(crate) const fn kind(&self) -> Option<ResultPlace> {
         self.kind
@@ -113,8 +98,8 @@ fn start_of(text: &[u8], name: &[u8], value: usize) -> Option<usize> {
 
 impl<'a> ResultText<'a> {
     /// A result whose members were found while it was scanned.
-    pub(crate) const fn seen(text: Raw<'a>, at: usize, hop: HopMembers) -> Self {
-        Self { text: text.get(), at, hop }
+    pub(crate) const fn seen(text: Raw<'a>, hop: HopMembers) -> Self {
+        Self { text: text.get(), hop }
     }
 
     /// Finds the members of a text that was validated before.
@@ -124,12 +109,7 @@ impl<'a> ResultText<'a> {
         if hop.read(text.as_bytes(), 0, scan::DEPTH_MAX).is_none() {
             hop = HopMembers::default();
         }
-        Self { text, at: 0, hop }
-    }
-
-    /// Offset in the frame, and the members.
-    pub(crate) const fn place(&self) -> (usize, HopMembers) {
-        (self.at, self.hop)
+        Self { text, hop }
     }
 
     /// Returns the JSON text.

@@ -377,17 +377,6 @@ impl SendQueue {
         self.end_frame(start, tag);
     }
 
-    /// As [`SendQueue::frame`], for a text without line breaks in a buffer of its own, from `start`
-    /// on: an empty queue takes the buffer.
-    pub(crate) fn moved_frame(&mut self, tag: Tag<'_>, bytes: Vec<u8>, start: usize) {
-        if !self.is_empty() {
-            let text = bytes.get(start..).unwrap_or_default();
-            return self.frame(tag, |bytes| bytes.extend_from_slice(text));
-        }
-        (self.bytes, self.start) = (bytes, start);
-        self.end_frame(start, tag);
-    }
-
     /// Ends the frame whose text stands in the buffer from `start` on.
     fn end_frame(&mut self, start: usize, tag: Tag<'_>) {
         self.bytes.push(b'\n');

@@ -1,7 +1,5 @@
 //! Answering: a request is answered once, in the form of its revision, in its batch or alone.
 
-use alloc::vec::Vec;
-
 use crate::json::raw::Json;
 use crate::json::writer::Writer;
 use crate::outbox::Outbox;
@@ -65,44 +63,7 @@ impl Upstreams {
         if is_typed && !value.is_bare() && asks_for_input(&ResultText::of(value.get())) {
             return self.answer_with_question(outbox, reply, &value);
         }
-        if reply.batch.is_some() || (is_typed && !value.is_bare()) {
-            return self.answer_with_tool_result(outbox, reply, &value);
-        }
-        match value.into_frame() {
-            Ok((frame, start)) => self.answer_in_frame(outbox, reply, frame, start),
-            Err(value) => self.answer_with_tool_result(outbox, reply, &value),
-        }
-    }
-
-    /// Answers a request with a result in the buffer that it came in, from `start` on, as
-    /// [`Upstreams::answer_with_tool_result`] would: without a copy.
-    fn answer_in_frame(
-        &self,
-        outbox: &mut Outbox,
-        reply: Reply,
-        mut frame: Vec<u8>,
-        mut start: usize,
-    ) {
-        outbox.counters_mut().answers += 1;
-        let mut head = Vec::new();
-        let mut json = Writer::new(&mut head);
-        json.raw("{\"jsonrpc\":\"2.0\",\"id\":").id(&reply.id, reply.token());
-        json.raw(",\"result\":");
-        if let Some(us) = self.name_for(outbox, &reply) {
-            start = typed_result::wrap_bare(&mut json, &mut frame, start, &us);
-        }
-        frame.push(b'}');
-        match start.checked_sub(head.len()).and_then(|room| frame.get_mut(room..start)) {
-            Some(room) => {
-                room.copy_from_slice(&head);
-                start -= head.len();
-            }
-            None => {
-                frame.splice(..start, head);
-                start = 0;
-            }
-        }
-        outbox.reply_framed(&reply, |queue, tag| queue.moved_frame(tag, frame, start));
+        self.answer_with_tool_result(outbox, reply, &value);
     }
 
     /// Answers a request with the question of an upstream.

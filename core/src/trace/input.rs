@@ -108,7 +108,6 @@ impl Input {
                 Self::OpenedAcp(*conn, identity.clone(), *form, *side)
             }
             Event::Frame { conn, frame } => Self::Frame(*conn, frame.to_vec()),
-            Event::LongFrame { conn, frame } => Self::Frame(*conn, frame.get().as_bytes().to_vec()),
             Event::TooLong { conn, skeleton } => Self::TooLong(*conn, (*skeleton).to_owned()),
             Event::NotJsonRpc { conn, bytes } => Self::NotJsonRpc(*conn, bytes.to_vec()),
             Event::Finished { conn, then } => Self::Finished(*conn, *then),

@@ -18,7 +18,6 @@ use crate::json::raw::Raw;
 use crate::outgoing::call::{CallFor, OutgoingCall, OutgoingRequest};
 use crate::outgoing::remote_task::{POLL_MIN, read_put_off};
 use crate::protocol::request_meta::RequestContext;
-use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::ResultText;
 use crate::upstream::check::CheckInput;
@@ -175,9 +174,7 @@ impl Gateway<'_> {
             }
             Some("completed") => {
                 let result = member(told, "result").unwrap_or("{}");
-                let outcome = Outcome::Result(
-                    self.relayed_result(job, Answered::Text(ResultText::of(result))),
-                );
+                let outcome = Outcome::Result(self.relayed_result(job, ResultText::of(result)));
                 self.end_server_task(job, outcome);
             }
             Some("failed") => {

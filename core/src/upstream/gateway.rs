@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::outbox::requests::Reply;
 use crate::outgoing::OutgoingRequests;
 use crate::outgoing::call::{Answer, CallFor, OutgoingCall};
-use crate::rpc::answered::Answered;
+use crate::rpc::result::ResultText;
 use crate::settings::Settings;
 use crate::tasks::task::Tasks;
 use crate::time::Now;
@@ -55,10 +55,9 @@ impl Gateway<'_> {
         conn: ConnId,
         number: CallId,
         call: &OutgoingCall,
-        answer: Result<Answered<'_>, Raw<'_>>,
+        answer: Result<ResultText<'_>, Raw<'_>>,
     ) {
-        let texts = answer.as_ref().map(Answered::text).map_err(|error| *error);
-        let outcome = texts.map(|result| result.raw());
+        let outcome = answer.map(|result| result.raw());
         match call.receiver() {
             CallFor::Relayed(job) => self.on_relayed_answer(job, answer),
             CallFor::Upstream(id) if &*call.method == LISTEN => self.on_listen_ended(id, number),

@@ -19,9 +19,9 @@ use crate::outgoing::call::{AskTask, CallFor, OutgoingCall, OutgoingRequest};
 use crate::protocol::request_meta::RequestContext;
 use crate::protocol::revision::MCP_2026_07_28;
 use crate::reason::StopReason;
-use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::Params;
+use crate::rpc::result::ResultText;
 use crate::time::Instant;
 use crate::upstream::check::{CancelCheck, CheckEffect, CheckInput, Surroundings};
 use crate::upstream::effect::GatewayEffect;
@@ -236,23 +236,27 @@ impl Gateway<'_> {
     }
 
     /// The upstream answers a relayed request.
-    pub(crate) fn on_relayed_answer(&mut self, id: JobId, outcome: Result<Answered<'_>, Raw<'_>>) {
+    pub(crate) fn on_relayed_answer(
+        &mut self,
+        id: JobId,
+        outcome: Result<ResultText<'_>, Raw<'_>>,
+    ) {
         let relayed = self.upstreams.jobs.get(&id);
         let is_checked = relayed.is_some_and(|relayed| relayed.check.is_some());
         let has_tasks = relayed.is_some_and(|relayed| relayed.declares_tasks);
         if let Ok(result) = &outcome
             && has_tasks
-            && is_handle(&result.text())
+            && is_handle(result)
         {
-            return self.follow_server_task(id, result.text().get());
+            return self.follow_server_task(id, result.get());
         }
         if is_checked {
             return self.advance_check(id, CheckInput::Answered);
         }
         let outcome = match outcome {
             Err(error) if self.retry_as_task(id, &error_of(error.get())) => return,
-            Ok(result) if asks_for_input(&result.text()) && !self.passes_inputs(id) => {
-                return self.take_inputs(id, result.text().get());
+            Ok(result) if asks_for_input(&result) && !self.passes_inputs(id) => {
+                return self.take_inputs(id, result.get());
             }
             Ok(result) => Outcome::Result(self.relayed_result(id, result)),
             Err(error) => Outcome::Error(error_of(error.get())),
@@ -263,7 +267,7 @@ impl Gateway<'_> {
 
     /// The result of a relayed job as the client's hop needs it: without the members that describe
     /// the hop of a server without sessions. An answer to a client of the same revision gets its own.
-    pub(crate) fn relayed_result(&self, id: JobId, result: Answered<'_>) -> Json {
+    pub(crate) fn relayed_result(&self, id: JobId, result: ResultText<'_>) -> Json {
         let result = self.result_of_hop(id, result);
         match self.route(id) {
             Some(route) if &*route.method == "resources/read" && route.own.is_some() => {
@@ -276,17 +280,14 @@ impl Gateway<'_> {
         }
     }
 
-    fn result_of_hop(&self, id: JobId, result: Answered<'_>) -> Json {
+    fn result_of_hop(&self, id: JobId, result: ResultText<'_>) -> Json {
         let to = self.upstreams.jobs.get(&id).and_then(|relayed| relayed.instance);
         let conn = to.and_then(|to| self.upstreams.instances.get(&to)?.conn);
         let is_modern = conn.is_some_and(|conn| self.outbox.dialect(conn) == &MCP_2026_07_28);
-        if is_modern && !asks_for_input(&result.text()) {
+        if is_modern && !asks_for_input(&result) {
             return without_hop_members(result);
         }
-        match result {
-            Answered::Text(text) => Json::of_result(text.get().into(), text.is_bare()),
-            Answered::Long(result) => result.into_json(),
-        }
+        Json::of_result(result.get().into(), result.is_bare())
     }
 
     /// The upstream is busy with a relayed request.

@@ -10,9 +10,9 @@ use crate::json::meta::{CLIENT_INFO, SERVER_INFO};
 use crate::json::raw::{Json, Raw};
 use crate::json::scan;
 use crate::json::writer::Writer;
-use crate::rpc::answered::Answered;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::result::HopMembers;
+use crate::rpc::result::ResultText;
 
 /// Keys of a client's `_meta` that belong to its own hop (UPS-01, UPS-03).
 const HOP_KEYS: [&str; 5] = [
@@ -111,17 +111,13 @@ pub(crate) fn with_member(object: &str, name: &str, json: &str) -> String {
 
 /// A result without the members that a server without sessions has to put into each, and that
 /// describe its hop alone (UPS-01): its type, and its name and version in `_meta`.
-pub(crate) fn without_hop_members(result: Answered<'_>) -> Json {
-    let text = result.text();
-    let Some(hop) = text.hop() else {
+pub(crate) fn without_hop_members(result: ResultText<'_>) -> Json {
+    let Some(hop) = result.hop() else {
         // Readers disagree on a member that occurs twice.
-        return Json::written(without(text.get(), &["resultType", "_meta"]));
+        return Json::written(without(result.get(), &["resultType", "_meta"]));
     };
-    let (edits, is_bare) = edits_without(text.get(), hop);
-    match result {
-        Answered::Text(text) => Json::of_result(edited(text.get(), &edits).into(), is_bare),
-        Answered::Long(result) => result.edited(&edits, is_bare),
-    }
+    let (edits, is_bare) = edits_without(result.get(), hop);
+    Json::of_result(edited(result.get(), &edits).into(), is_bare)
 }
 
 /// Parts of the text of a result to replace, in order, and whether neither member is left.
@@ -236,9 +232,6 @@ pub(crate) fn failed_result(why: &str) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::RequestId;
-    use crate::rpc::answered::LongResult;
-    use crate::rpc::result::ResultText;
 
     /// UPS-01, UPS-10: only the members of the hop go.
     #[test]
@@ -266,15 +259,8 @@ mod tests {
             (r#"{"resultType":"x","a":1,"resultType":"y"}"#, r#"{"a":1}"#, false),
         ] {
             let result = with_info(result);
-            let json = without_hop_members(Answered::Text(ResultText::of(&result)));
+            let json = without_hop_members(ResultText::of(&result));
             assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
-            let frame = alloc::format!("  {{\"result\":{result},\"id\":7,\"jsonrpc\":\"2.0\"}} ");
-            let Ok((id, long)) = LongResult::read(frame.as_str().into(), 64) else {
-                panic!("{result} is read");
-            };
-            let json = without_hop_members(Answered::Long(long));
-            assert_eq!((json.get(), json.is_bare()), (expected, is_bare), "{result}");
-            assert_eq!(id, Some(RequestId::Number(7)));
         }
     }
 

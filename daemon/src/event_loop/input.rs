@@ -2,44 +2,17 @@
 
 use std::io;
 
-use ceased_core::action::Action;
 use ceased_core::event::{AfterInput, Event};
 use ceased_core::ids::ConnId;
-use ceased_core::rpc::frame::{Frame, LongLine};
+use ceased_core::rpc::frame::Frame;
 use ceased_core::time::Now;
-use ceased_transports::{Flow, Lost, Peer as Origin, Sink};
+use ceased_transports::{Flow, Lost, Peer as Origin};
 
 use super::server::Server;
 use super::state::connections::{Received, Sending};
 use super::state::constants::PROBE;
 use super::state::read_scheduler::{self, Cost};
 use crate::http::peer::HttpPeer;
-use crate::record::Recorded;
-
-/// Hands the frames of a connection to the engine.
-struct EngineSink<'a> {
-    now: Now,
-    conn: ConnId,
-    engine: &'a mut Recorded,
-    actions: &'a mut Vec<Action>,
-}
-
-impl Sink for EngineSink<'_> {
-    fn frame(&mut self, frame: Frame<'_>) {
-        let conn = self.conn;
-        let event = match frame {
-            Frame::Line(frame) => Event::Frame { conn, frame },
-            Frame::TooLong(skeleton) => Event::TooLong { conn, skeleton },
-            Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn, bytes },
-        };
-        self.engine.handle(self.now, event, self.actions);
-    }
-
-    fn long_line(&mut self, frame: LongLine) {
-        let event = Event::LongFrame { conn: self.conn, frame };
-        self.engine.handle(self.now, event, self.actions);
-    }
-}
 
 impl Server {
     pub(super) fn note_event(&mut self, conn: ConnId, event: &mio::event::Event) {
@@ -119,7 +92,14 @@ impl Server {
             return self.read_remote(now, conn, slot);
         }
         let (engine, actions) = (&mut self.engine, &mut self.actions);
-        let mut sink = EngineSink { now, conn, engine, actions };
+        let mut sink = |frame: Frame<'_>| {
+            let event = match frame {
+                Frame::Line(frame) => Event::Frame { conn, frame },
+                Frame::TooLong(skeleton) => Event::TooLong { conn, skeleton },
+                Frame::NotJsonRpc(bytes) => Event::NotJsonRpc { conn, bytes },
+            };
+            engine.handle(now, event, actions);
+        };
         let received = self.connections.receive(conn, now.at, &mut self.scratch, &mut sink);
         let Some(Received { flow, cost }) = received else { return looked };
         match flow {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ceased_core::ids::ConnId;
 use ceased_core::limits::FrameLimits;
+use ceased_core::rpc::frame::Frame;
 use ceased_core::rpc::send_queue::SendQueue;
 use ceased_core::time::Instant;
-use ceased_transports::{Flow, Link, Lost, Output, Peer as Origin, Sent, Sink};
+use ceased_transports::{Flow, Link, Lost, Output, Peer as Origin, Sent};
 use mio::{Registry, Token as EventToken};
 
 use super::constants::FIRST_CONN;
@@ -322,7 +323,7 @@ impl Connections {
         conn: ConnId,
         now: Instant,
         scratch: &mut [u8],
-        sink: &mut dyn Sink,
+        sink: &mut dyn FnMut(Frame<'_>),
     ) -> Option<Received> {
         let connection = self.open.get_mut(conn)?;
         self.reads.note_read(conn, now);
@@ -358,7 +359,7 @@ impl Connections {
         &mut self,
         conn: ConnId,
         scratch: &mut [u8],
-        sink: &mut dyn Sink,
+        sink: &mut dyn FnMut(Frame<'_>),
     ) -> Option<Result<Flow, Lost>> {
         let budget = scratch.len();
         Some(self.open.get_mut(conn)?.link.receive(scratch, budget, sink))
