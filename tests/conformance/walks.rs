@@ -6,8 +6,7 @@ use std::process::Command;
 
 use ceased_tests::{binary, workspace};
 
-/// A walk enters no file that its list does not have. The lists are of a build in which no function is
-/// inlined, and the one of the tests inlines some, so that a list may have more.
+/// A walk enters no file that its list does not have, in a build of the same profile.
 #[test]
 #[ignore = "takes more than a minute, most of it waiting"]
 fn walks_enter_listed_files_alone() {
