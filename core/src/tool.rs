@@ -530,7 +530,7 @@ mod tests {
 
     /// The parts that are copied into the list of tools are JSON, and each tool can be called.
     #[test]
-    fn a_catalog_takes_what_can_be_listed() {
+    fn catalog_takes_what_can_be_listed() {
         let tool = |name: &str, input: &str, output: Option<&str>| Tool {
             input_schema: input.into(),
             output_schema: output.map(Into::into),

@@ -26,7 +26,7 @@ fn busy() -> Driver {
 }
 
 #[test]
-fn a_ping_takes_nothing() {
+fn ping_takes_nothing() {
     let mut driver = busy();
     assert_eq!(allocations(|| assert!(driver.ping() > 0)), 0);
 }
@@ -40,7 +40,7 @@ fn tasks_get_takes_nothing() {
 
 /// CAN-08. Also not for the note that goes to the log.
 #[test]
-fn a_cancel_takes_nothing() {
+fn cancel_takes_nothing() {
     let mut driver = busy();
     // Started in order, cancelled in order: the tables only shrink.
     for _ in 0..10 {
@@ -55,7 +55,7 @@ fn a_cancel_takes_nothing() {
 const TASK_BYTES_MAX: u64 = 528;
 
 #[test]
-fn a_live_task_takes_little() {
+fn live_task_takes_little() {
     let (tasks, arguments) = (1_000, r#"{"text":"t"}"#.len() as u64);
     let mut driver = Driver::with_room(tasks as usize);
     let taken = measure(|| (0..tasks).for_each(|_| driver.start_task())).bytes_current;
@@ -87,14 +87,14 @@ fn idle(calls: bool) -> (u64, u64) {
 }
 
 #[test]
-fn an_initialized_connection_takes_little() {
+fn initialized_connection_takes_little() {
     let (each, left) = idle(false);
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
     assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");
 }
 
 #[test]
-fn a_connection_after_its_calls_takes_no_more() {
+fn connection_after_its_calls_takes_no_more() {
     let (each, left) = idle(true);
     assert!(each <= IDLE_BYTES_MAX, "{each} bytes for each");
     assert!(left <= LEFT_BYTES_MAX, "{left} bytes are left");

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_is_told_in_its_place() {
+    fn gap_is_told_in_its_place() {
         let mut state = State::default();
         state.push(b"first");
         state.push(&vec![b'x'; WAITING_MAX]);

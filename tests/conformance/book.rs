@@ -109,17 +109,17 @@ fn links(text: &str) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn the_page_of_configuration_keys_is_current() {
+fn page_of_configuration_keys_is_current() {
     is_current("docs/src/reference/configuration.md", &keys::page());
 }
 
 #[test]
-fn the_page_of_rules_is_current() {
+fn page_of_rules_is_current() {
     is_current("docs/src/protocol/rules.md", &rules::page());
 }
 
 #[test]
-fn the_summary_lists_every_page() {
+fn summary_lists_every_page() {
     let summary = document("docs/src/SUMMARY.md");
     let listed: BTreeSet<String> =
         links(&summary.text).into_iter().map(|(_, page)| format!("docs/src/{page}")).collect();
@@ -257,7 +257,7 @@ fn every_command_is_documented() {
 
 /// The tutorial shows the tools as the program lists them.
 #[test]
-fn the_tutorial_shows_output_of_the_program() {
+fn tutorial_shows_output_of_the_program() {
     let dir = tempfile::tempdir().expect("a directory");
     let listed = Command::new(ceased())
         .args(["tools", "--config"])
@@ -294,7 +294,7 @@ fn pages_agree_with_the_program() {
 
 /// Table rows of ARCHITECTURE.md name existing files and functions in them.
 #[test]
-fn the_architecture_names_files_and_functions_that_exist() {
+fn architecture_names_files_and_functions_that_exist() {
     let document = document("ARCHITECTURE.md");
     let mut found = Vec::new();
     let mut functions = 0;
@@ -324,7 +324,7 @@ fn the_architecture_names_files_and_functions_that_exist() {
 }
 
 #[test]
-fn the_readme_is_short_and_names_the_two_commands() {
+fn readme_is_short_and_names_the_two_commands() {
     let readme = document("README.md");
     let lines = readme.text.lines().count();
     assert!(lines <= README_LINES_MAX, "{lines} lines of {README_LINES_MAX}");

@@ -23,7 +23,7 @@ fn dependencies(features: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_book_names_the_number_of_crates_of_an_embedder() {
+fn book_names_the_number_of_crates_of_an_embedder() {
     let crates = dependencies(&["--no-default-features"]);
     let said = format!("compiles {} other crates", crates.len());
     let book = std::fs::read_to_string(workspace::root().join("docs/src/embedding.md")).unwrap();
@@ -32,7 +32,7 @@ fn the_book_names_the_number_of_crates_of_an_embedder() {
 
 /// The build that the README offers for `wrap` and `stdio`: no C, and half of the crates.
 #[test]
-fn the_small_program_leaves_out_its_large_parts() {
+fn small_program_leaves_out_its_large_parts() {
     let crates = dependencies(&["--no-default-features", "--features", "cli"]);
     let all = dependencies(&[]);
     for name in [
@@ -54,7 +54,7 @@ fn the_small_program_leaves_out_its_large_parts() {
 }
 
 #[test]
-fn an_embedder_compiles_no_part_of_the_command_line() {
+fn embedder_compiles_no_part_of_the_command_line() {
     let crates = dependencies(&["--no-default-features"]);
     let all = dependencies(&[]);
     for name in ["clap", "clap_complete", "clap_mangen", "indicatif", "ratatui", "crossterm"] {

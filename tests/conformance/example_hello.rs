@@ -84,7 +84,7 @@ fn no_input_ends_the_host() {
 
 /// A peer that does not speak the protocol gets an error, and the host ends.
 #[test]
-fn a_peer_without_the_protocol_is_refused() {
+fn peer_without_the_protocol_is_refused() {
     let said = answers(&[b"hello?\n", greet(1).as_bytes(), b"\n"].concat());
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!((&said[0]["id"], &said[0]["error"]["code"]), (&Value::Null, &json!(-32700)));

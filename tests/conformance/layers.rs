@@ -279,7 +279,7 @@ fn example(edges: &[(&str, &[&str])]) -> BTreeMap<String, BTreeSet<String>> {
 }
 
 #[test]
-fn a_circle_and_an_import_upwards_are_found() {
+fn circle_and_an_import_upwards_are_found() {
     let tree = example(&[("low", &[]), ("mid::a", &["low"]), ("top", &["mid::a", "low"])]);
     let layers: [&[&str]; 3] = [&["low"], &["mid"], &["top"]];
     assert!(circles("", &tree).is_empty() && upwards(&tree, &layers).is_empty());

@@ -16,7 +16,7 @@ fn named() -> BTreeSet<String> {
 }
 
 #[test]
-fn the_ledger_is_well_formed() {
+fn ledger_is_well_formed() {
     let rules = ledger();
     assert!(rules.len() > 80, "{} rules", rules.len());
     let ids: BTreeSet<&str> = rules.iter().map(|rule| rule.id.as_str()).collect();

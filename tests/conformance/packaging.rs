@@ -72,7 +72,7 @@ fn has(program: &str, test: &str) -> bool {
 
 /// The list above equals the commands of `ceased --help`.
 #[test]
-fn the_list_of_commands_is_complete() {
+fn list_of_commands_is_complete() {
     let help = run(Command::new(ceased()).arg("--help")).stdout;
     let help = String::from_utf8(help).unwrap();
     let commands = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap().0;
@@ -277,9 +277,9 @@ fn units_and_configuration_agree() {
 /// The package has the right files and can be installed, removed and purged: with its maintainer
 /// scripts on an overlay of this system, or without them below a directory.
 #[test]
-fn the_package_installs_and_purges() {
+fn package_installs_and_purges() {
     if !Path::new("/usr/bin/dh_builddeb").exists() || !has("dpkg", "the_package") {
-        eprintln!("skipped: the_package_installs_and_purges needs debhelper");
+        eprintln!("skipped: package_installs_and_purges needs debhelper");
         assert!(std::env::var_os("CI").is_none(), "with $CI set that is a failure");
         return;
     }
@@ -398,7 +398,7 @@ fn installed_over_a_copy(deb: &Path) -> bool {
 
 /// The npm packages run the program itself where npm runs install scripts, and through Node.js where not.
 #[test]
-fn the_npm_packages_run_the_program() {
+fn npm_packages_run_the_program() {
     if !has("python3", "the npm packages") || !has("npm", "the npm packages") {
         return;
     }
@@ -455,7 +455,7 @@ fn stripped(dir: &Path) -> PathBuf {
 
 /// The manual page of the configuration has every line of the documented one.
 #[test]
-fn the_manual_page_of_the_configuration_is_whole() {
+fn manual_page_of_the_configuration_is_whole() {
     let page =
         String::from_utf8(run(&mut Command::new(packaging().join("build-config-page"))).stdout);
     let page = page.unwrap().replace("\\-", "-").replace("\\(aq", "'").replace("\\&", "");

@@ -417,7 +417,7 @@ fn reload_changes_agents_of_new_clients() {
 /// TSK-39: an agent runs as its client where the table says so, and another identity sees neither
 /// the agent nor its turns.
 #[test]
-fn an_agent_runs_as_its_client() {
+fn agent_runs_as_its_client() {
     let place = Place::new();
     let daemon = place.start(&place.agent("helper", "run_as = \"peer\"\nallow = [\"uid:1\"]"));
     let Some(mut peer) = daemon.connect_of(1) else { return };

@@ -14,7 +14,7 @@ use ceased_tests::daemon::{
 use ceased_tests::workspace;
 use serde_json::{Value, json};
 
-use crate::fair::with_tokens;
+use crate::limits::fairness::with_tokens;
 
 const ALERTS: &str = "[alerts]\nunknown_tasks = 5\nfast_polls = 4\n";
 
@@ -96,7 +96,7 @@ fn each_event_of_a_session_is_recorded() {
 /// cause, last step, number of processes, duration, and no survivors. A reason is capped and cannot
 /// forge a line.
 #[test]
-fn a_cancel_has_a_receipt() {
+fn cancel_has_a_receipt() {
     let daemon = audited("");
     let (file, mark) = (path(&daemon), marker());
     let mut peer = daemon.peer();
@@ -280,7 +280,7 @@ fn sighup_reopens_the_audit_log() {
 /// A file at its size limit (`ulimit -f`), like a full disk: records are dropped and counted, and
 /// the daemon keeps running.
 #[test]
-fn a_full_audit_log_drops_and_counts_records() {
+fn full_audit_log_drops_and_counts_records() {
     let home = Home::new();
     let log = format!("[log]\naudit = {:?}\n", home.path().join("audit.jsonl"));
     home.configure(&Config { daemon: "store = \"memory\"", tools: &log, ..Config::default() });
@@ -303,7 +303,7 @@ fn a_full_audit_log_drops_and_counts_records() {
 
 /// An audit log that cannot be written is an error at the start, which names it.
 #[test]
-fn an_unwritable_audit_log_is_an_error_at_the_start() {
+fn unwritable_audit_log_is_an_error_at_the_start() {
     let home = Home::new();
     let log = format!("[log]\naudit = {:?}\n", home.path());
     home.configure(&Config { tools: &log, ..Config::default() });
@@ -487,7 +487,7 @@ fn metrics_are_served_for_prometheus() {
 
 /// The metrics server accepts only GET, and no client can block it.
 #[test]
-fn the_metrics_server_accepts_only_get() {
+fn metrics_server_accepts_only_get() {
     let home = Home::new();
     let metrics =
         format!("[metrics]\nlisten = \"unix:{}\"\n", home.path().join("m.sock").display());
@@ -581,7 +581,7 @@ fn health_is_told_without_a_token() {
 
 /// TSK-38: `ceased status --json` has every value, including those of the host.
 #[test]
-fn the_status_has_every_value() {
+fn status_has_every_value() {
     let daemon = audited("");
     let mut peer = daemon.peer();
     let mark = marker();

@@ -1,5 +1,15 @@
 //! The command line against the real daemon: output and exit codes for users and scripts.
 
+mod adopt;
+mod control;
+mod init;
+mod json_output;
+mod live_output;
+mod record;
+mod run;
+mod timeout;
+mod top;
+mod trust;
 mod unusual;
 
 use std::process::{Command, Stdio};
@@ -58,7 +68,7 @@ fn progress_goes_to_standard_error() {
 }
 
 #[test]
-fn a_failing_tool_exits_with_1() {
+fn failing_tool_exits_with_1() {
     let daemon = daemon();
     for args in [&["call", "fail"][..], &["call", "--task", "fail"]] {
         let ran = exits(&daemon.home, 1, args);
@@ -126,7 +136,7 @@ fn ctrl_c_cancels_and_exits_with_130() {
 
 /// A second Ctrl-C exits at once; the daemon completes the cancel.
 #[test]
-fn a_second_ctrl_c_exits_at_once() {
+fn second_ctrl_c_exits_at_once() {
     let tools = r#"
 [[tool]]
 name = "deaf"
@@ -155,7 +165,7 @@ required = true
 /// A client that is killed, or whose terminal closes, is disconnected: its plain call ends, its
 /// task continues.
 #[test]
-fn a_killed_client_ends_its_plain_call_only() {
+fn killed_client_ends_its_plain_call_only() {
     client_ends_by(Signal::KILL);
     // Under nohup the client inherits an ignored SIGHUP.
     if !ignores_hangups() {
@@ -191,7 +201,7 @@ fn client_ends_by(signal: Signal) {
 
 /// A task by its id: get, result, watch, cancel.
 #[test]
-fn a_detached_task_is_controlled_by_its_id() {
+fn detached_task_is_controlled_by_its_id() {
     let daemon = daemon();
     let home = &daemon.home;
     let mark = marker();
@@ -288,7 +298,7 @@ fn tasks_have_tools_and_short_ids() {
 
 /// The result of a task equals that of the call, and can be fetched repeatedly.
 #[test]
-fn a_task_result_equals_the_call_result() {
+fn task_result_equals_the_call_result() {
     let daemon = daemon();
     let home = &daemon.home;
     let done = exits(home, 0, &["call", "--detach", "count", "n=2"]).out;
@@ -361,7 +371,7 @@ fn users_cannot_see_foreign_tasks() {
 
 /// A socket of mode 0600 refuses others, and the command reports the missing permission.
 #[test]
-fn a_socket_without_permission_is_reported() {
+fn socket_without_permission_is_reported() {
     let daemon = daemon();
     let Some(command) = daemon.home.command_as(1, &["call", "echo", "text=x"]) else {
         eprintln!("SKIPPED: cannot become another user");
@@ -406,7 +416,7 @@ fn commands_without_a_daemon_exit_with_3() {
 
 /// STOP-01 without a daemon: the command contains the tool itself and ends all its processes.
 #[test]
-fn a_call_without_a_daemon_ends_its_processes() {
+fn call_without_a_daemon_ends_its_processes() {
     let home = Home::new();
     home.configure(&Config::default());
     let mark = marker();
@@ -431,7 +441,7 @@ fn a_call_without_a_daemon_ends_its_processes() {
 
 /// A daemon that ends during a call: exit code 3, or 1 if the daemon reports its shutdown.
 #[test]
-fn a_call_reports_the_end_of_its_daemon() {
+fn call_reports_the_end_of_its_daemon() {
     let mark = marker();
     let killed = daemon();
     let call = killed.home.start(&["call", "family", &format!("t={mark}")]);
@@ -532,7 +542,7 @@ fn help_and_version_go_to_standard_output() {
 
 /// A closed pipe, as of `head`, is no error; a full disk is.
 #[test]
-fn a_closed_output_is_no_error_and_a_full_disk_is() {
+fn closed_output_is_no_error_and_a_full_disk_is() {
     let (gone, pipe) = std::io::pipe().unwrap();
     drop(gone);
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();

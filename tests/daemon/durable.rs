@@ -2,6 +2,10 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test that cannot go on has to fail")]
 
 mod at_start;
+pub(crate) mod fleet;
+mod fleet_figures;
+mod idempotency;
+mod store;
 
 use std::collections::HashSet;
 use std::fs;
@@ -90,7 +94,7 @@ fn announced_tasks_survive_a_kill() {
 /// DUR-01: a job cut off by a kill is a failed task that says so, and its processes are gone before
 /// the daemon listens again. In both tiers.
 #[test]
-fn an_interrupted_job_failed_and_its_processes_are_gone() {
+fn interrupted_job_failed_and_its_processes_are_gone() {
     for tier in ["cgroup", "guard"] {
         let home = Home::new();
         home.configure(&Config::default());
@@ -142,7 +146,7 @@ fn announced_tasks_survive_a_shutdown() {
 
 /// DUR-01: a state directory belongs to one daemon at a time.
 #[test]
-fn a_second_daemon_is_refused_with_the_name_of_the_first() {
+fn second_daemon_is_refused_with_the_name_of_the_first() {
     let daemon = Daemon::start(&Config::default());
     let other = Home::new();
     let state = daemon.home.path().join("state/ceased");
@@ -160,7 +164,7 @@ fn a_second_daemon_is_refused_with_the_name_of_the_first() {
 
 /// DUR-01: a damaged store is reported and not replaced; a store that is set aside is kept.
 #[test]
-fn a_damaged_store_is_reported_and_never_replaced() {
+fn damaged_store_is_reported_and_never_replaced() {
     let daemon = Daemon::start(&Config::default());
     daemon.peer().create_task("count", "{}");
     let home = daemon.kill();
@@ -192,7 +196,7 @@ fn a_damaged_store_is_reported_and_never_replaced() {
 }
 
 #[test]
-fn a_state_directory_that_is_open_to_others_is_refused() {
+fn state_directory_that_is_open_to_others_is_refused() {
     let home = Home::new();
     home.configure(&Config::default());
     let state = home.path().join("state/ceased");
@@ -213,7 +217,7 @@ fn a_state_directory_that_is_open_to_others_is_refused() {
 
 /// With tasks in memory no file is written, and several daemons may run.
 #[test]
-fn a_store_in_memory_writes_no_file() {
+fn store_in_memory_writes_no_file() {
     let home = Home::new();
     home.configure(&Config { daemon: "store = \"memory\"", ..Config::default() });
     let daemon = Daemon::start_in(home);
@@ -238,7 +242,7 @@ fn store_bytes(home: &Home) -> u64 {
 
 /// DUR-01, TSK-35: expired tasks leave the files, whose size follows the kept tasks.
 #[test]
-fn the_files_stay_bounded() {
+fn files_stay_bounded() {
     let tasks = "late_result = \"1ms\"";
     let daemon = Daemon::start(&Config { tools: LARGE, tasks, ..Config::default() });
     let mut peer = daemon.peer();
@@ -271,7 +275,7 @@ fn the_files_stay_bounded() {
 /// DUR-01: on a full disk new tasks are refused, plain calls continue, running tasks end and are
 /// stored, and the store recovers by itself.
 #[test]
-fn a_full_disk_refuses_only_new_tasks() {
+fn full_disk_refuses_only_new_tasks() {
     let Some(disk) = SmallDisk::mount(24 << 20) else { return };
     let state = disk.path().join("state");
     let lines =
@@ -321,7 +325,7 @@ pub(crate) fn status(peer: &mut Peer) -> Value {
 /// `ceased status` shows place and state of the store; a peer that is no operator does not see
 /// paths.
 #[test]
-fn the_status_shows_the_store() {
+fn status_shows_the_store() {
     let home = Home::new();
     home.configure(&Config { daemon: "damaged_store = \"set_aside\"", ..Config::default() });
     let tasks = home.path().join("state/ceased/tasks");

@@ -1,6 +1,16 @@
 //! Limits and time limits: the refused requests, the texts of the errors, and the unaffected
 //! requests.
 
+mod backpressure;
+mod connections;
+pub(crate) mod fairness;
+mod flood;
+mod held_bytes;
+mod identity_bounds;
+mod idle_memory;
+mod modern_bounds;
+mod tool_bounds;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 
@@ -62,7 +72,7 @@ fn connections_are_limited() {
 
 /// The command line reports a full daemon, not a missing one.
 #[test]
-fn the_command_line_reports_a_full_daemon() {
+fn command_line_reports_a_full_daemon() {
     let config = Config { limits: "connections = 1", tcp: true, ..Config::default() };
     let daemon = Daemon::start(&config);
     let _first = daemon.tcp_peer();
@@ -327,7 +337,7 @@ timeout = "300ms"
 /// A command that times out: the result has its output so far and is an error of the tool; no
 /// process of it is left.
 #[test]
-fn a_command_that_times_out_returns_its_output() {
+fn command_that_times_out_returns_its_output() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mark = marker();
     let mut peer = daemon.peer();
@@ -344,7 +354,7 @@ fn a_command_that_times_out_returns_its_output() {
 }
 
 #[test]
-fn a_handler_that_times_out_is_an_error() {
+fn handler_that_times_out_is_an_error() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mut peer = daemon.peer();
     let call = peer.call("nap", r#"{"ms":86400000}"#);
@@ -357,7 +367,7 @@ fn a_handler_that_times_out_is_an_error() {
 
 /// TSK-43: a task that times out has failed, with the reason in its status message.
 #[test]
-fn a_task_that_times_out_has_failed() {
+fn task_that_times_out_has_failed() {
     let daemon = Daemon::start(&Config { tools: SLOW, ..Config::default() });
     let mark = marker();
     let mut peer = daemon.peer();
@@ -385,7 +395,7 @@ fn a_task_that_times_out_has_failed() {
 
 /// TSK-35: tasks beyond their ttl.
 #[test]
-fn a_task_beyond_its_ttl_finishes_or_is_stopped() {
+fn task_beyond_its_ttl_finishes_or_is_stopped() {
     let stop = Daemon::start(&Config { tasks: "on_ttl = \"stop\"", ..Config::default() });
     let mark = marker();
     let mut peer = stop.peer();

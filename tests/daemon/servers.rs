@@ -3,9 +3,14 @@
 mod bounds;
 mod crowd;
 pub(crate) mod kit;
+pub(crate) mod login;
 mod profiles;
 mod relay;
+mod upstream_manifests;
 mod views;
+pub(crate) mod wrap;
+mod wrap_options;
+mod wrap_stderr;
 
 use std::fs;
 
@@ -41,7 +46,7 @@ fn several_servers_are_offered_with_prefixes() {
 
 /// UPS-11: one server alone keeps the names of its tools.
 #[test]
-fn the_only_server_keeps_its_names() {
+fn only_server_keeps_its_names() {
     let place = Place::new();
     let daemon =
         place.start_alone(&place.server("a", "tools = [\"p*\", \"echo\"]\nhide = [\"e*\"]"));
@@ -82,7 +87,7 @@ fn reload_keeps_instances_of_unchanged_servers() {
 
 /// A wrong file changes nothing, and names both servers of a clash.
 #[test]
-fn a_clash_rejects_the_reload() {
+fn clash_rejects_the_reload() {
     let place = Place::new();
     let a = place.server("a", "");
     let daemon = place.start(&a);
@@ -148,7 +153,7 @@ fn instances_are_shared_as_configured() {
 
 /// `allow` hides a server, and its processes run as their caller.
 #[test]
-fn a_server_runs_as_its_caller() {
+fn server_runs_as_its_caller() {
     let place = Place::new();
     let more = "run_as = \"peer\"\nallow = [\"uid:1\"]";
     let daemon = place.start_alone(&place.server("a", more));
@@ -164,7 +169,7 @@ fn a_server_runs_as_its_caller() {
 
 /// UPS-08: a server that dies at each start is answered with its last lines, and others go on.
 #[test]
-fn a_server_that_cannot_start_harms_no_other() {
+fn server_that_cannot_start_harms_no_other() {
     let place = Place::new();
     let servers = place.server("good", "") + &place.server_with("bad", &["fail"], "");
     let daemon = place.start(&servers);
@@ -189,7 +194,7 @@ fn check_lists_servers() {
 
 /// The daemon of `Config::default()` has no server, and says nothing of servers.
 #[test]
-fn a_daemon_without_servers_starts_none() {
+fn daemon_without_servers_starts_none() {
     let daemon = Daemon::start(&Config::default());
     assert!(!names(&mut daemon.peer()).iter().any(|name| name.contains("pid")));
 }
@@ -197,7 +202,7 @@ fn a_daemon_without_servers_starts_none() {
 /// `--mcp-servers` takes a host's file as it is, beside the configuration, and a reload reads it
 /// again.
 #[test]
-fn a_hosts_file_is_served_as_it_is() {
+fn hosts_file_is_served_as_it_is() {
     let place = Place::new();
     let file = place.home.path().join("mcp.json");
     let entry = |name: &str| {
@@ -231,7 +236,7 @@ fn a_hosts_file_is_served_as_it_is() {
 /// A connection that is limited to one server sees its tools without the prefix, its name and its
 /// instructions, and nothing else; one that is limited to several sees these.
 #[test]
-fn a_scope_shows_its_servers_alone() {
+fn scope_shows_its_servers_alone() {
     let place = Place::new();
     let servers = ["a", "b", "c"].map(|name| place.server(name, "")).concat();
     let daemon = place.start(&servers);

@@ -3,6 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
 
+mod inherited_state;
+pub(crate) mod shutdown;
+mod sockets;
+mod spawn;
+mod spawn_lost;
+mod stdio;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -116,7 +123,7 @@ fn inherited_sockets_are_used() {
 /// An inherited socket without a section would leave its peers waiting, so the daemon does not
 /// start.
 #[test]
-fn an_inherited_socket_without_a_section_ends_the_start() {
+fn inherited_socket_without_a_section_ends_the_start() {
     let given = Activated::new(false);
     let output = given.command(HANDED_OVER).stderr(Stdio::piped()).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -168,7 +175,7 @@ fn under(manager: &Manager, address: &str, more: &str) -> (Home, Command) {
 
 /// The notifications of a whole run, by path and by abstract name.
 #[test]
-fn the_service_manager_is_notified() {
+fn service_manager_is_notified() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let by_path = Manager(UnixDatagram::bind(&path).unwrap());
@@ -201,7 +208,7 @@ fn the_service_manager_is_notified() {
 
 /// The watchdog is fed after half its time, and not while the daemon hangs.
 #[test]
-fn the_watchdog_is_fed_unless_the_daemon_hangs() {
+fn watchdog_is_fed_unless_the_daemon_hangs() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("notify");
     let manager = Manager(UnixDatagram::bind(&path).unwrap());
@@ -226,7 +233,7 @@ fn the_watchdog_is_fed_unless_the_daemon_hangs() {
 
 /// Without a watchdog, an idle daemon makes no system call.
 #[test]
-fn an_idle_daemon_makes_no_system_call() {
+fn idle_daemon_makes_no_system_call() {
     let daemon = Daemon::start(&Config::default());
     daemon.peer().result("ping", "{}");
     let switches = || {
@@ -247,7 +254,7 @@ const TCP: &str = "[[listen]]\ntransport = \"tcp\"\nanonymous = \"allow\"\naddre
 /// A reload opens new listeners, changes the mode of a socket in place, and closes removed ones;
 /// peers stay.
 #[test]
-fn a_reload_changes_the_listeners() {
+fn reload_changes_the_listeners() {
     let daemon = Daemon::start(&Config::default());
     let home = &daemon.home;
     let plain = home.config_text();
@@ -350,7 +357,7 @@ fn incomplete_messages_are_limited_in_total() {
 /// A control group delegated to an unprivileged user, as with `Delegate=yes`: the daemon starts in
 /// it, creates the groups of its jobs below, and leaves none.
 #[test]
-fn a_delegated_control_group_is_used() {
+fn delegated_control_group_is_used() {
     use std::os::unix::fs::chown;
     const UID: u32 = 65_000;
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -368,7 +368,7 @@ fn requests_and_turns_are_spans() {
 
 /// OBS-01: the cancel, each signal and the empty containment are events of the span, in order.
 #[test]
-fn a_cancel_is_visible_in_the_trace() {
+fn cancel_is_visible_in_the_trace() {
     let mut collector = Collector::start(true);
     let daemon = traced(&collector.config(""));
     let mark = marker();
@@ -394,7 +394,7 @@ fn a_cancel_is_visible_in_the_trace() {
 
 /// OBS-01: a collector that never answers costs no call anything but a count.
 #[test]
-fn a_silent_collector_costs_a_counter() {
+fn silent_collector_costs_a_counter() {
     let collector = Collector::start(false);
     let more = "timeout = \"100ms\"\nqueue = 1\n[metrics]\nlisten = \"unix:metrics.sock\"";
     let daemon = traced(&collector.config(more));

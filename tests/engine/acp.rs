@@ -80,7 +80,7 @@ fn every_spelling_cancels() {
 /// ACP-06: a result of the job while it is being stopped is the answer; every other end is
 /// -32800. One answer, and the job is told once.
 #[test]
-fn a_cancelled_request_is_answered_once() {
+fn cancelled_request_is_answered_once() {
     let partial = json!({"stopReason": "cancelled", "_meta": {"partial": true}});
     for form in FORMS {
         for (outcome, result) in [
@@ -214,7 +214,7 @@ fn what_we_cancel_ourselves_is_answered_alike() {
 
 /// ACP-08: an answer stands, also while it still waits to be read.
 #[test]
-fn a_cancel_that_comes_too_late_is_ignored() {
+fn cancel_that_comes_too_late_is_ignored() {
     let mut w = World::new();
     let c = open_to_client(&mut w, AcpForm::Published, false, false);
     let job = prompt(&mut w, c, json!(1));
@@ -365,7 +365,7 @@ fn notifications_both_ways() {
 
 /// A host may cancel a job of MCP as well; it is answered, since its requestor did not cancel it.
 #[test]
-fn the_host_cancels_jobs_of_mcp() {
+fn host_cancels_jobs_of_mcp() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");

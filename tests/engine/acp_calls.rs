@@ -55,7 +55,7 @@ fn initialize_is_not_cancelled() {
 
 /// ACP-01, ACP-03, ACP-06: a cancelled call waits for its one answer, and the caller is told it.
 #[test]
-fn a_cancelled_call_waits_for_its_answer() {
+fn cancelled_call_waits_for_its_answer() {
     for form in FORMS {
         let mut w = World::new();
         let c = open_to_agent(&mut w, form, false, true);
@@ -104,7 +104,7 @@ fn a_cancelled_call_waits_for_its_answer() {
 /// ACP-03: a call that takes too long is cancelled, and its answer waited for with a bound. Where
 /// it cannot be cancelled, nothing is sent and no job waits.
 #[test]
-fn a_call_that_takes_too_long_is_cancelled() {
+fn call_that_takes_too_long_is_cancelled() {
     let answer_timeout = AnswerTimeout { timeout: SECOND, extend_on_progress: false, cap: SECOND };
     let ask = || OutgoingRequest {
         answer_timeout: Some(answer_timeout),
@@ -137,7 +137,7 @@ fn a_call_that_takes_too_long_is_cancelled() {
 
 /// ACP-02, ACP-03, ACP-10, ACP-11: the four pairings, each from both sides, in both directions.
 #[test]
-fn the_four_pairings() {
+fn four_pairings() {
     for form in FORMS {
         for (we, it) in [(false, false), (true, false), (false, true), (true, true)] {
             for side in [AcpRole::Agent, AcpRole::Client] {
@@ -215,7 +215,7 @@ fn nothing_is_cancelled_before_initialize() {
 /// ACP-05, ACP-10: an `initialize` that is refused takes back no earlier declaration,
 /// and none of a pending one, on either side.
 #[test]
-fn a_refused_initialize_changes_nothing() {
+fn refused_initialize_changes_nothing() {
     let silent = json!({"protocolVersion": 1, "clientCapabilities": {}});
     let mut w = World::new();
     let c = w.open_acp(AcpForm::Proposed, AcpRole::Agent);
@@ -317,7 +317,7 @@ fn cancelling_the_root_cancels_the_tree() {
 /// ACP-05: a job that is over, or whose peer is gone, leaves no question behind; in each hop's own
 /// dialect, MCP among them.
 #[test]
-fn a_cascade_crosses_protocols() {
+fn cascade_crosses_protocols() {
     let mut w = World::new();
     let mcp = w.open_with(Identity::User(1), "2025-11-25", json!({"elicitation": {}}));
     let agent = open_to_agent(&mut w, AcpForm::Published, false, false);

@@ -49,7 +49,7 @@ fn answers(world: &mut World, conn: ConnId, id: &Value, action: &str) {
 
 /// TSK-29, CAN-01: a plain call's question goes to the requestor of the call, and its answer back.
 #[test]
-fn a_plain_call_asks_its_own_peer() {
+fn plain_call_asks_its_own_peer() {
     let mut w = World::new();
     let (c, other) = (open(&mut w), open(&mut w));
     let job = w.call(c, json!("x"), "build");
@@ -204,7 +204,7 @@ fn questions_end_with_their_job_and_their_connection() {
 /// TSK-28: input_required while anything is open, working when all of it has arrived. TSK-29: every
 /// question names its task. TSK-30: it is delivered to the peer that waits for the result.
 #[test]
-fn a_task_asks_the_peer_that_waits_for_it() {
+fn task_asks_the_peer_that_waits_for_it() {
     let mut w = World::new();
     let c = open(&mut w);
     let (task, job) = w.task(c, "build");
@@ -246,7 +246,7 @@ fn a_task_asks_the_peer_that_waits_for_it() {
 /// TSK-30: the creating connection is gone; another of the same identity waits, is asked, is lost,
 /// and the next one is asked again. A peer that cannot answer is passed over.
 #[test]
-fn a_question_is_offered_again() {
+fn question_is_offered_again() {
     let mut w = World::new();
     let c = open(&mut w);
     let (task, job) = w.task(c, "build");
@@ -299,7 +299,7 @@ fn cancelling_a_task_cancels_its_questions() {
 
 /// The answer timeout is moved by progress if wanted, never past its cap; then the peer is told.
 #[test]
-fn an_answer_is_waited_for_with_a_bound() {
+fn answer_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let c = open(&mut w);
     let answer_timeout =
@@ -408,7 +408,7 @@ fn calls_end_with_the_side_that_answers_them() {
 /// TSK-08, TSK-28: an id may be given again while the job of an expired task is still stopping;
 /// questions of the new task do not reach the old job.
 #[test]
-fn the_old_job_of_an_id_given_again_asks_nothing() {
+fn old_job_of_an_id_given_again_asks_nothing() {
     let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
     let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
     let settings = tools::settings(Limits::default(), policy);

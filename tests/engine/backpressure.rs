@@ -38,7 +38,7 @@ fn long() -> Outcome {
 /// Many answers at once are no reason to drop a peer that reads: it has a second to begin, and
 /// while it takes something, eight times the limit.
 #[test]
-fn a_peer_that_reads_may_be_answered_a_lot_at_once() {
+fn peer_that_reads_may_be_answered_a_lot_at_once() {
     let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
     let c = w.open();
     let jobs: Vec<_> = (1..=10).map(|id| w.call(c, json!(id), "build")).collect();
@@ -61,7 +61,7 @@ fn a_peer_that_reads_may_be_answered_a_lot_at_once() {
 /// A peer that lets twice the limit pile up and takes nothing is dropped, its work is stopped, its
 /// tasks go on.
 #[test]
-fn a_peer_that_floods_itself_is_dropped() {
+fn peer_that_floods_itself_is_dropped() {
     let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
     let (c, fast) = (w.open(), w.open());
     let (task, task_job) = w.task(c, "sleep");
@@ -117,7 +117,7 @@ fn each_that_stalls_is_given_its_last_chance() {
 /// RPC-03, CAN-09: a peer that does not read gets no new work done, and is told so; it is still
 /// read from, so that its cancels arrive; when it reads again it is served again.
 #[test]
-fn a_peer_that_does_not_read_gets_no_new_work() {
+fn peer_that_does_not_read_gets_no_new_work() {
     let mut w = world(Limits { write_buffer_bytes: 1000, ..Limits::default() });
     let c = w.open();
     let fast = w.open();
@@ -224,7 +224,7 @@ fn progress_of_a_task_is_told_before_its_end() {
 /// A peer that takes nothing for `write_stall` is dropped; one that takes something in time is
 /// not.
 #[test]
-fn a_peer_that_stalls_is_dropped() {
+fn peer_that_stalls_is_dropped() {
     let limits = Limits::default();
     let mut w = world(limits);
     let (c, other) = (w.open(), w.open());

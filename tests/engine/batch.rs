@@ -18,7 +18,7 @@ fn batching() -> (World, ceased_core::ids::ConnId) {
 /// RPC-03: a batch of 2025-03-26 is answered by one array once all of it is settled, with the
 /// requests that were not cancelled; notifications and responses in it are no part of the answer.
 #[test]
-fn a_batch_is_answered_at_once() {
+fn batch_is_answered_at_once() {
     let (mut w, c) = batching();
     w.send(
         c,
@@ -62,7 +62,7 @@ fn a_batch_is_answered_at_once() {
 /// CAN-08, RPC-03: a cancelled request of a batch is no part of its answer; a batch of which
 /// nothing is left is not answered at all.
 #[test]
-fn a_batch_without_its_cancelled_requests() {
+fn batch_without_its_cancelled_requests() {
     let (mut w, c) = batching();
     let call = |id: u32| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "echo"}});
     let cancel = |id: u32| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
@@ -131,7 +131,7 @@ fn batches_that_are_refused() {
 /// RPC-03: a connection that goes while a batch of it is open leaves nothing, and nothing is
 /// flushed to it.
 #[test]
-fn a_batch_ends_with_its_connection() {
+fn batch_ends_with_its_connection() {
     let (mut w, c) = batching();
     w.send(
         c,
@@ -146,7 +146,7 @@ fn a_batch_ends_with_its_connection() {
 
 /// The answers of a batch that wait for its end are bounded like everything that waits.
 #[test]
-fn a_batch_collects_no_more_than_may_wait() {
+fn batch_collects_no_more_than_may_wait() {
     let limits = Limits { write_buffer_bytes: 2000, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = w.open_as(Identity::User(1), "2025-03-26");
@@ -174,7 +174,7 @@ fn a_batch_collects_no_more_than_may_wait() {
 
 /// A peer that is dropped in the middle of its own batch gets nothing of the rest of it done.
 #[test]
-fn a_batch_stops_where_its_peer_is_dropped() {
+fn batch_stops_where_its_peer_is_dropped() {
     let limits = Limits { write_buffer_bytes: 2000, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = w.open_as(Identity::User(1), "2025-03-26");

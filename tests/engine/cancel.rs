@@ -31,7 +31,7 @@ fn cancel(id: &str) -> String {
 /// CAN-01, CAN-06, CAN-08: the notification cancels the one request it names, with and without a
 /// reason, on every revision; a string and a number are two ids.
 #[test]
-fn a_cancel_stops_the_request_it_names_and_no_other() {
+fn cancel_stops_the_request_it_names_and_no_other() {
     for revision in REVISIONS {
         for (cancelled, other) in [("1", r#""1""#), (r#""1""#, "1"), ("0", r#""""#), ("-7", "7")] {
             for reason in ["", r#","reason":"enough""#] {
@@ -62,7 +62,7 @@ fn a_cancel_stops_the_request_it_names_and_no_other() {
 
 /// CAN-01: ids are compared by their value: an escaped spelling names the same request.
 #[test]
-fn a_cancel_may_spell_the_id_another_way() {
+fn cancel_may_spell_the_id_another_way() {
     let mut w = World::new();
     let c = w.open();
     w.send(c, &call(r#""\u0041/b""#, "echo"));
@@ -86,7 +86,7 @@ fn requests_of_another_connection_are_not_cancelled() {
 
 /// CAN-03, CAN-09, CAN-11: a cancel after the answer changes nothing.
 #[test]
-fn a_cancel_after_the_answer_is_ignored() {
+fn cancel_after_the_answer_is_ignored() {
     for revision in REVISIONS {
         let mut w = World::new();
         let c = w.open_as(Identity::User(1), revision);
@@ -122,7 +122,7 @@ fn initialize_is_never_cancelled() {
 
 /// CAN-05: the request that created a task is over; a cancel naming it leaves the task running.
 #[test]
-fn a_cancel_of_the_creating_request_leaves_the_task_alone() {
+fn cancel_of_the_creating_request_leaves_the_task_alone() {
     let mut w = World::new();
     let c = w.open();
     // Together with its request, so that the job has not even started.
@@ -161,7 +161,7 @@ fn without_tasks_a_call_with_a_task_member_is_cancelled_like_any_other() {
 
 /// CAN-06: the flag is raised, or SIGTERM sent, before the next event is handled.
 #[test]
-fn the_work_is_told_to_stop_at_once() {
+fn work_is_told_to_stop_at_once() {
     for (tool, step) in [("echo", StopStep::Flag), ("build", StopStep::Terminate)] {
         let mut w = World::new();
         let c = w.open();
@@ -173,7 +173,7 @@ fn the_work_is_told_to_stop_at_once() {
 
 /// CAN-07: nothing is left of many cancelled calls: queued, running, waiting.
 #[test]
-fn a_cancelled_request_frees_what_it_held() {
+fn cancelled_request_frees_what_it_held() {
     let mut w = World::with(Limits { running_max: 10, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let idle = w.sizes();
@@ -198,7 +198,7 @@ fn a_cancelled_request_frees_what_it_held() {
 /// CAN-08, CAN-11: nothing is ever sent for a cancelled request, however its job ends, and
 /// whatever it still says.
 #[test]
-fn a_cancelled_request_is_never_answered() {
+fn cancelled_request_is_never_answered() {
     for ending in 0..4 {
         let mut w = World::new();
         let c = w.open();
@@ -230,7 +230,7 @@ fn a_cancelled_request_is_never_answered() {
 /// CAN-09: unknown, finished, and not cancellable: no reply, no state change, no disconnect, a
 /// counter and a note; then a ping is answered.
 #[test]
-fn a_cancel_that_names_nothing_changes_nothing() {
+fn cancel_that_names_nothing_changes_nothing() {
     let mut w = World::new();
     let c = w.open();
     let answered = w.call(c, json!(1), "echo");
@@ -274,7 +274,7 @@ fn unawaited_responses_are_dropped() {
 
 /// CAN-11: cancelled in the same read as it was asked: the work never starts.
 #[test]
-fn a_cancel_beats_the_start_of_the_same_read() {
+fn cancel_beats_the_start_of_the_same_read() {
     let mut w = World::new();
     let c = w.open();
     w.frame(c, &call("7", "echo"));
@@ -287,7 +287,7 @@ fn a_cancel_beats_the_start_of_the_same_read() {
 
 /// CAN-11: cancelled after the answer was queued and before it was written: the answer goes out.
 #[test]
-fn a_cancel_does_not_take_back_an_answer() {
+fn cancel_does_not_take_back_an_answer() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(7), "echo");
@@ -302,7 +302,7 @@ fn a_cancel_does_not_take_back_an_answer() {
 /// CAN-11: an id is free again as soon as its request was cancelled; the old work, which ends
 /// later, can never answer the new request.
 #[test]
-fn a_reused_id_never_gets_the_answer_of_the_cancelled_request() {
+fn reused_id_never_gets_the_answer_of_the_cancelled_request() {
     let mut w = World::new();
     let c = w.open();
     let old = w.call(c, json!(7), "echo");
@@ -369,7 +369,7 @@ fn reasons_are_noted_clean_and_capped() {
 
 /// CAN-12: a cancelled task is noted with its reason as well.
 #[test]
-fn the_reason_of_a_task_cancel_is_noted() {
+fn reason_of_a_task_cancel_is_noted() {
     let mut w = World::new();
     let c = w.open();
     let (task, job) = w.task(c, "sleep");
@@ -444,7 +444,7 @@ fn malformed_cancels_are_ignored() {
 
 /// CAN-14: a cancel with an id is a request for a method there is not; it cancels nothing.
 #[test]
-fn a_cancel_that_wants_an_answer_is_no_cancel() {
+fn cancel_that_wants_an_answer_is_no_cancel() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "echo");

@@ -46,7 +46,7 @@ fn listed(w: &mut World, conn: ConnId) -> Vec<Value> {
 }
 
 #[test]
-fn a_call_becomes_a_task_when_its_peer_goes() {
+fn call_becomes_a_task_when_its_peer_goes() {
     let mut w = world_of(Limits::default(), TaskPolicy::default());
     let one = w.open_as(ANN, NEWEST);
     let job = w.call(one, json!(1), "detached");
@@ -77,7 +77,7 @@ fn a_call_becomes_a_task_when_its_peer_goes() {
 /// DUR-01: a call becomes a task that no peer knows before it is on disk, also when its work has
 /// ended by then.
 #[test]
-fn a_call_becomes_a_task_once_that_is_on_disk() {
+fn call_becomes_a_task_once_that_is_on_disk() {
     for ends_first in [false, true] {
         let (mut w, mut store, other) = detaching(Limits::default(), "k");
         let job = w.last_started();
@@ -200,7 +200,7 @@ fn trail_names_no_task_of_a_call_that_is_stopped_while_it_becomes_one() {
 /// TSK-41: the trail tells of every task that comes to be, once and before its end, also where the
 /// work was faster than the disk; and of none that does not come to be.
 #[test]
-fn the_trail_tells_of_a_task_that_ended_before_it_came_to_be() {
+fn trail_tells_of_a_task_that_ended_before_it_came_to_be() {
     let trail = |w: &World| -> Vec<String> {
         let of_task = w.notes.iter().filter_map(|note| {
             if let AuditEvent::TaskCreated { job, tool, .. } = note {
@@ -256,7 +256,7 @@ fn what_starts_is_told_of_no_task_that_may_not_come_to_be() {
 
 /// A call whose task the store does not take is stopped, and for that.
 #[test]
-fn a_call_that_the_store_does_not_take_is_no_task() {
+fn call_that_the_store_does_not_take_is_no_task() {
     let (mut w, mut store, other) = detaching(Limits::default(), "k");
     let job = w.last_started();
     store.refuse(&mut w, Unstored::Full, false);
@@ -298,7 +298,7 @@ fn what_becomes_a_task_can_be_stopped() {
 
 /// A shutdown stops a call that is becoming a task like every job, and leaves nothing behind.
 #[test]
-fn a_shutdown_while_a_call_becomes_a_task() {
+fn shutdown_while_a_call_becomes_a_task() {
     let (mut w, mut store, _) = detaching(Limits::default(), "k");
     let job = w.last_started();
     let by = w.now().at + Duration::from_secs(5);
@@ -312,7 +312,7 @@ fn a_shutdown_while_a_call_becomes_a_task() {
 
 /// TSK-24: a task that a call became is cancelled, or expires: its work stops and the key is free.
 #[test]
-fn a_cancelled_task_is_nobodys_any_more() {
+fn cancelled_task_is_nobodys_any_more() {
     for expires in [false, true] {
         let tasks = TaskPolicy { on_ttl: OnTtl::Stop, ..TaskPolicy::default() };
         let mut w = world_of(Limits::default(), tasks);

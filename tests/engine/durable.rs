@@ -145,7 +145,7 @@ fn unavailable(message: &Value, id: &str, why: Unstored) {
 
 /// DUR-01: a CreateTaskResult leaves when the task is on disk, and its job starts then.
 #[test]
-fn a_handle_is_a_promise() {
+fn handle_is_a_promise() {
     for speech in BOTH {
         let (mut w, mut store) = durable();
         let c = speech.open(&mut w);
@@ -180,7 +180,7 @@ fn a_handle_is_a_promise() {
 /// DUR-01: a creation the store does not take is refused, leaves nothing, and while the store
 /// fails further ones are refused at once; calls that are no task go on; recovery is automatic.
 #[test]
-fn a_store_that_fails_refuses_tasks_and_nothing_else() {
+fn store_that_fails_refuses_tasks_and_nothing_else() {
     for (speech, why) in BOTH.into_iter().flat_map(|s| [(s, Unstored::Full), (s, Unstored::Broken)])
     {
         for yet_done in [false, true] {
@@ -231,7 +231,7 @@ fn a_store_that_fails_refuses_tasks_and_nothing_else() {
 /// DUR-01: a store that is found to have failed while nothing was written is tried again by itself,
 /// and takes no task until it takes a write.
 #[test]
-fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
+fn store_found_to_have_failed_takes_no_task_until_it_recovers() {
     for speech in BOTH {
         let (mut w, mut store) = durable();
         let c = speech.open(&mut w);
@@ -256,7 +256,7 @@ fn a_store_found_to_have_failed_takes_no_task_until_it_recovers() {
 
 /// DUR-01: without a store nothing that is said of one matters.
 #[test]
-fn a_failed_store_is_ignored_where_there_is_none() {
+fn failed_store_is_ignored_where_there_is_none() {
     let mut w = World::new();
     w.feed(Input::StoreFailed(Unstored::Broken));
     assert!(w.notes.is_empty());
@@ -265,7 +265,7 @@ fn a_failed_store_is_ignored_where_there_is_none() {
 /// DUR-01: the table: every method that tells how a task ended, for every end: at once when that
 /// is on disk, held until it is, refused while the store does not take it, and right after.
 #[test]
-fn an_end_is_told_when_it_is_on_disk() {
+fn end_is_told_when_it_is_on_disk() {
     for speech in BOTH {
         for (how, method) in
             ENDS.iter().flat_map(|e| speech.revealing().iter().map(move |m| (e, m)))
@@ -542,7 +542,7 @@ fn held_requests_are_bounded() {
 /// DUR-01: unpersisted records are written in steps after a failure, and no task is created before
 /// it has taken all of it.
 #[test]
-fn a_store_is_not_flooded_when_it_recovers() {
+fn store_is_not_flooded_when_it_recovers() {
     let (mut w, mut store) = durable();
     let c = Speech::Core.open(&mut w);
     let all: Vec<(String, JobId)> =

@@ -36,7 +36,7 @@ fn get(world: &mut World, conn: ConnId, task: &str) -> Value {
 
 /// EXT-01: kind of tool by declaration; `params.task` decides nothing.
 #[test]
-fn the_server_decides() {
+fn server_decides() {
     let declared = json!({"extensions": {TASKS: {}}});
     let required = json!({"requiredCapabilities": {"extensions": {TASKS: {}}}});
     for with_task in [false, true] {
@@ -79,7 +79,7 @@ fn the_server_decides() {
 
 /// EXT-01: the declaration is each request's own; the one before does not count.
 #[test]
-fn a_client_without_the_declaration_has_no_tasks() {
+fn client_without_the_declaration_has_no_tasks() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (task, _) = create(&mut w, c, "sleep");
@@ -95,7 +95,7 @@ fn a_client_without_the_declaration_has_no_tasks() {
 
 /// EXT-02, EXT-06: the create result and every state, exactly. The result is the tool's own.
 #[test]
-fn a_task_in_every_state() {
+fn task_in_every_state() {
     let mut w = World::new();
     let c = connect(&mut w);
     let created = w.result(c, "tools/call", tasks(json!({"name": "sleep"})));
@@ -139,7 +139,7 @@ fn a_task_in_every_state() {
 /// EXT-03, EXT-07: one task, two projections: a tool that reports an error has completed here and
 /// failed there; a JSON-RPC error is a failure in both.
 #[test]
-fn a_tools_own_error_in_both_dialects() {
+fn tools_own_error_in_both_dialects() {
     let mut w = World::new();
     let (modern, legacy) = (connect(&mut w), w.open());
     let (id, job) = create(&mut w, modern, "sleep");
@@ -196,7 +196,7 @@ fn cancelling_a_task() {
 /// EXT-02: with the handle the request is over: a cancel of its id does nothing, its progress token
 /// and its log level are dead, and nothing is told by itself.
 #[test]
-fn the_request_of_a_task_is_over() {
+fn request_of_a_task_is_over() {
     let mut w = World::new();
     let c = connect(&mut w);
     let meta = json!({"progressToken": 1, "io.modelcontextprotocol/logLevel": "debug"});
@@ -215,7 +215,7 @@ fn the_request_of_a_task_is_over() {
 /// MOD-04, CAN-06: a cancel that comes while the handle is still unsent takes it back, and stops
 /// the task that no peer could reach.
 #[test]
-fn an_unsent_handle_is_taken_back_with_its_task() {
+fn unsent_handle_is_taken_back_with_its_task() {
     let mut w = World::new();
     let (c, session) = (connect(&mut w), w.open());
     for queued in [false, true] {
@@ -248,7 +248,7 @@ fn an_unsent_handle_is_taken_back_with_its_task() {
 
 /// TSK-08: the task that is stopped is the one of the handle, not another that was given its id.
 #[test]
-fn an_unsent_handle_of_a_task_that_expired() {
+fn unsent_handle_of_a_task_that_expired() {
     let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
     let policy = TaskPolicy { default_ttl: Duration::from_secs(1), ..TaskPolicy::default() };
     let policy = TaskPolicy { on_ttl: OnTtl::Stop, ..policy };
@@ -267,7 +267,7 @@ fn an_unsent_handle_of_a_task_that_expired() {
 
 /// The task goes on for a peer that knows it all the same: with its key, or since it waits for it.
 #[test]
-fn a_task_that_others_know_outlives_its_handle() {
+fn task_that_others_know_outlives_its_handle() {
     let mut w = World::new();
     let (c, session) = (connect(&mut w), w.open());
     for keyed in [true, false] {
@@ -299,7 +299,7 @@ fn a_task_that_others_know_outlives_its_handle() {
 /// EXT-06: a client that has read the handle finds the task, on another connection of the same
 /// identity too, and does so until the ttl is over.
 #[test]
-fn a_handle_is_good_at_once_and_long_enough() {
+fn handle_is_good_at_once_and_long_enough() {
     let policy = TaskPolicy {
         default_ttl: Duration::from_secs(10),
         on_ttl: OnTtl::Stop,
@@ -405,7 +405,7 @@ fn input_of_a_task() {
 /// EXT-05, EXT-07: a question offered to a session is answered by the first peer; the other is
 /// told that it is not awaited.
 #[test]
-fn the_first_answer_counts() {
+fn first_answer_counts() {
     let mut w = World::new();
     let c = connect(&mut w);
     let s = w.open_with(Identity::User(1000), NEWEST, json!({"elicitation": {}}));
@@ -427,7 +427,7 @@ fn the_first_answer_counts() {
 
 /// A cancelled task asks nothing any more.
 #[test]
-fn a_cancelled_task_asks_nothing() {
+fn cancelled_task_asks_nothing() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (id, job) = create(&mut w, c, "sleep");

@@ -40,7 +40,7 @@ fn long() -> Outcome {
 /// CAN-06: a command is sent SIGTERM, SIGKILL after its grace, and again every second until it
 /// is gone; it is never given up.
 #[test]
-fn the_ladder_of_a_command() {
+fn ladder_of_a_command() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -67,7 +67,7 @@ fn the_ladder_of_a_command() {
 /// CAN-06, CAN-07: a function whose flag was raised is given up after its answer_timeout: counted,
 /// noted, never noted as ceased; its room is free, and its later output is dropped.
 #[test]
-fn a_handler_that_does_not_look_is_abandoned() {
+fn handler_that_does_not_look_is_abandoned() {
     let mut w = world(Limits { running_max: 1, ..Limits::default() });
     let c = w.open();
     let job = w.call(c, json!(1), "echo");
@@ -162,7 +162,7 @@ fn what_is_left_behind_is_stopped() {
 /// TSK-36, RPC-03: as many jobs run as may, in the order they were asked for; as many wait as
 /// may; one more is refused by name and leaves nothing.
 #[test]
-fn the_queue_is_bounded_and_fair() {
+fn queue_is_bounded_and_fair() {
     let mut w = world(Limits { running_max: 2, queued_max: 3, ..Limits::default() });
     let (c, other) = (w.open(), w.open());
     for id in 1..=5 {
@@ -251,7 +251,7 @@ fn strangers_are_closed() {
 /// RPC-03, CAN-07: a peer that is gone: its plain calls are stopped at once, its waits leave no
 /// trace, its tasks go on.
 #[test]
-fn a_peer_that_is_gone() {
+fn peer_that_is_gone() {
     let mut w = world(Limits { running_max: 3, ..Limits::default() });
     let (c, other) = (w.open(), w.open());
     let (task, task_job) = w.task(c, "sleep");
@@ -272,7 +272,7 @@ fn a_peer_that_is_gone() {
 /// RPC-03: a peer that closed its side is still answered, then closed; one that has nothing to
 /// wait for is closed at once.
 #[test]
-fn a_half_closed_peer_is_answered() {
+fn half_closed_peer_is_answered() {
     let mut w = World::new();
     let (c, idle, other) = (w.open(), w.open(), w.open());
     let (task, task_job) = w.task(other, "sleep");
@@ -296,7 +296,7 @@ fn a_half_closed_peer_is_answered() {
 /// A half-closed peer is answered for as long as answers keep coming: each one begins the grace
 /// anew. The rest is stopped, and its requests get an error.
 #[test]
-fn a_half_closed_peer_does_not_linger() {
+fn half_closed_peer_does_not_linger() {
     let mut w = World::new();
     let c = w.open();
     let (task, task_job) = w.task(c, "sleep");
@@ -326,7 +326,7 @@ fn a_half_closed_peer_does_not_linger() {
 
 /// A peer that may be gone without a sign is pinged while it waits, so that the transport can tell.
 #[test]
-fn a_half_closed_peer_is_probed() {
+fn half_closed_peer_is_probed() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -344,7 +344,7 @@ fn a_half_closed_peer_is_probed() {
 
 /// A half-closed peer whose wait ends because the task expires is let go as well.
 #[test]
-fn a_half_closed_peer_is_let_go_when_its_task_expires() {
+fn half_closed_peer_is_let_go_when_its_task_expires() {
     let tasks = TaskPolicy { on_ttl: ceased_core::limits::OnTtl::Stop, ..TaskPolicy::default() };
     let mut w = World::with(Limits::default(), tasks);
     let c = w.open();
@@ -361,7 +361,7 @@ fn a_half_closed_peer_is_let_go_when_its_task_expires() {
 /// A reload: new calls see the new tools and limits, running jobs are not touched, every
 /// initialized peer is told that the list changed; a lower limit takes nothing back.
 #[test]
-fn a_reload_touches_nothing_that_runs() {
+fn reload_touches_nothing_that_runs() {
     let mut w = world(Limits { running_max: 4, inflight_max: 8, ..Limits::default() });
     let (c, fresh) = (w.open(), w.connect(Identity::User(1)));
     let jobs: Vec<_> = (1..=4).map(|id| w.call(c, json!(id), "slow")).collect();

@@ -74,7 +74,7 @@ fn arguments_that_are_not_compared_are_not_the_same() {
 }
 
 #[test]
-fn a_call_that_is_over_is_answered_again_for_a_while() {
+fn call_that_is_over_is_answered_again_for_a_while() {
     let mut w = world();
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
     call(&mut w, one, "a", "work", "k");
@@ -180,7 +180,7 @@ fn repeat_is_refused_while_the_call_runs_without_its_connection() {
 }
 
 #[test]
-fn a_key_means_one_thing() {
+fn key_means_one_thing() {
     let mut w = world();
     let conn = w.open_as(ANN, NEWEST);
     w.send(conn, &line("a", "work", "k", r#"{"x":1,"y":2}"#, ""));
@@ -209,7 +209,7 @@ fn a_key_means_one_thing() {
 }
 
 #[test]
-fn a_task_is_the_same_task() {
+fn task_is_the_same_task() {
     let mut w = world();
     let conn = w.open_as(ANN, NEWEST);
     let create = |w: &mut World, id: &str| {
@@ -298,7 +298,7 @@ fn what_was_cancelled_is_not_remembered() {
 
 /// The default, as ever.
 #[test]
-fn a_call_is_cancelled_with_its_connection() {
+fn call_is_cancelled_with_its_connection() {
     let mut w = world();
     let one = w.open_as(ANN, NEWEST);
     call(&mut w, one, "a", "work", "k");
@@ -312,7 +312,7 @@ fn a_call_is_cancelled_with_its_connection() {
 
 /// A shutdown answers every request once and leaves nothing.
 #[test]
-fn a_shutdown_ends_waiting() {
+fn shutdown_ends_waiting() {
     let mut w = world();
     let (one, other) = (w.open_as(ANN, NEWEST), w.open_as(ANN, NEWEST));
     call(&mut w, one, "a", "work", "k");
@@ -330,7 +330,7 @@ fn a_shutdown_ends_waiting() {
 
 /// TSK-08, TSK-39: a key is forgotten with the task it stands for, whose id may come again.
 #[test]
-fn a_key_leads_to_no_other_task() {
+fn key_leads_to_no_other_task() {
     let [key, id] = [Uuid::from_u128(1), Uuid::from_u128(2)];
     let settings = settings(Limits::default(), TaskPolicy::default());
     let mut w = World::made_of(settings, Rigged::new([key, id, id]));

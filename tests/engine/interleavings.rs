@@ -599,7 +599,7 @@ fn recorded(seed: u64) -> Trace {
 /// DET-01: the events of a run, handed to a fresh engine, give the same actions and the same
 /// bytes, also when they were written and read as JSON; the same seed gives the same run; another seed gives another.
 #[test]
-fn a_replay_is_identical() {
+fn replay_is_identical() {
     let mut hashes = std::collections::BTreeSet::new();
     for seed in 0..seeds() / 4 {
         let trace = recorded(seed);

@@ -81,7 +81,7 @@ fn question_of_a_call_that_became_a_task_goes_to_the_waiting_peer() {
 /// TSK-30, CAN-15: a peer that waits for a task no longer may still answer its question, until
 /// another peer waits that can.
 #[test]
-fn a_former_waiter_may_answer_until_another_waits() {
+fn former_waiter_may_answer_until_another_waits() {
     let mut w = world();
     // Its creator is told how it stands, and waits for nothing.
     let (creator, one, other) = (open(&mut w), open(&mut w), open(&mut w));
@@ -108,7 +108,7 @@ fn a_former_waiter_may_answer_until_another_waits() {
 
 /// TSK-30: of two peers that wait for a task one cancels that, and the other is asked at once.
 #[test]
-fn the_other_waiting_peer_is_asked() {
+fn other_waiting_peer_is_asked() {
     let mut w = world();
     // Its creator is told how it stands, and waits for nothing.
     let (creator, one, other) = (open(&mut w), open(&mut w), open(&mut w));

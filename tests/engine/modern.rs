@@ -66,7 +66,7 @@ fn every_request_says_what_it_speaks() {
 
 /// MOD-01: the same JSON is the same claim, however its names are written.
 #[test]
-fn a_claim_with_an_escape() {
+fn claim_with_an_escape() {
     let mut w = World::new();
     w.strict = false;
     let c = connect(&mut w);
@@ -127,7 +127,7 @@ fn both_are_served_on_one_connection() {
 
 /// MOD-01: the revision has no batches, also not in a session that has.
 #[test]
-fn a_claim_is_no_part_of_a_batch() {
+fn claim_is_no_part_of_a_batch() {
     let mut w = World::new();
     let c = w.open_as(Identity::User(1), "2025-03-26");
     let discover = request(json!(1), "server/discover", plain(json!({})));
@@ -184,7 +184,7 @@ fn tools_are_listed() {
 
 /// MOD-02: the result type that a tool names is replaced; the rest of its result is kept.
 #[test]
-fn a_tool_cannot_choose_the_type() {
+fn tool_cannot_choose_the_type() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, json!(1), "echo");
@@ -227,7 +227,7 @@ fn removed_methods() {
 /// CAN-06, CAN-08, MOD-03: a client cancels with the same notification; the work stops, and
 /// nothing is said.
 #[test]
-fn a_cancel_stops_and_is_silent() {
+fn cancel_stops_and_is_silent() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, json!(7), "build");
@@ -242,7 +242,7 @@ fn a_cancel_stops_and_is_silent() {
 
 /// MOD-03: a server asks nothing and so cancels nothing; both are typed errors to the host.
 #[test]
-fn a_server_makes_no_requests() {
+fn server_makes_no_requests() {
     let mut w = World::new();
     let c = connect(&mut w);
     let everything = json!({"elicitation": {}, "sampling": {}, "roots": {}});
@@ -268,7 +268,7 @@ fn a_server_makes_no_requests() {
 /// MOD-03: whatever ends on the server's side, its word is never `notifications/cancelled`: a
 /// question that is withdrawn or whose call is cancelled, a call the host cancels, a subscription.
 #[test]
-fn a_server_sends_no_cancels() {
+fn server_sends_no_cancels() {
     let mut w = World::new();
     let c = connect(&mut w);
     let able = |params| modern::able(&json!({"elicitation": {}, "roots": {}}), params);
@@ -358,7 +358,7 @@ fn nothing_follows_a_cancel() {
 /// MOD-04 is a rule of this revision: queued frames of a session's request are sent (CAN-08 speaks
 /// of the answer alone).
 #[test]
-fn a_session_takes_nothing_back() {
+fn session_takes_nothing_back() {
     let mut w = World::new();
     let c = w.open();
     let meta = json!({"progressToken": 1});
@@ -436,7 +436,7 @@ fn progress_is_told_as_its_request_speaks() {
 
 /// A peer that closed its side is answered; outside a session it is not pinged meanwhile.
 #[test]
-fn a_half_closed_peer_is_answered_and_not_pinged() {
+fn half_closed_peer_is_answered_and_not_pinged() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, json!(1), "echo");
@@ -450,7 +450,7 @@ fn a_half_closed_peer_is_answered_and_not_pinged() {
 
 /// MOD-04: a refusal is taken back as well if it is not sent, whichever limit it was for.
 #[test]
-fn a_refusal_is_taken_back() {
+fn refusal_is_taken_back() {
     let rate = std::num::NonZeroU32::new(1);
     let rated = Limits { task_ops_per_second: rate, ..Limits::default() };
     let crowded = Limits { write_buffer_bytes: 100, ..Limits::default() };
@@ -473,7 +473,7 @@ fn a_refusal_is_taken_back() {
 
 /// RPC-03: a shutdown answers the open requests, and refuses later ones.
 #[test]
-fn a_shutdown_answers() {
+fn shutdown_answers() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, json!(1), "build");

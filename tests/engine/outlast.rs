@@ -26,7 +26,7 @@ fn some(text: &str) -> Outcome {
 /// once, with the outcome so far; it goes on being stopped, keeps its room, and has a second
 /// receipt when it has ended.
 #[test]
-fn a_job_that_outlasts_sigkill_delays_no_requestor() {
+fn job_that_outlasts_sigkill_delays_no_requestor() {
     let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -69,7 +69,7 @@ fn a_job_that_outlasts_sigkill_delays_no_requestor() {
 /// STOP-02: a task whose job outlasts SIGKILL has ended; a cancelled call is not answered at all
 /// (CAN-08).
 #[test]
-fn a_task_ends_when_its_job_outlasts_sigkill() {
+fn task_ends_when_its_job_outlasts_sigkill() {
     let mut w = World::new();
     let c = w.open();
     let cancelled = w.call(c, json!(1), "build");
@@ -100,7 +100,7 @@ fn a_task_ends_when_its_job_outlasts_sigkill() {
 /// STOP-02: the end of the daemon does not wait for jobs that outlast SIGKILL, and learns of them
 /// in time.
 #[test]
-fn a_shutdown_does_not_wait_for_a_job_that_outlasts_sigkill() {
+fn shutdown_does_not_wait_for_a_job_that_outlasts_sigkill() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");

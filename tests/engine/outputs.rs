@@ -40,7 +40,7 @@ fn send(w: &mut World, conn: ConnId, id: u32, method: &str, params: &Value) {
 
 /// OUT-01: the host learns the reader's identity, and whether it is an operator.
 #[test]
-fn the_host_is_told_the_reader() {
+fn host_is_told_the_reader() {
     let mut w = world();
     let uri = "ceased://jobs/7/output";
     for (identity, sees_all) in

@@ -74,7 +74,7 @@ fn ask_for_work(w: &mut World, conn: ConnId, id: usize) {
 
 /// TSK-36: an identity that fills the queue leaves room for others.
 #[test]
-fn the_queue_has_room_for_others() {
+fn queue_has_room_for_others() {
     let mut w = small(1, 4, 3);
     let (one, other) = (w.open_as(Identity::User(1), NEWEST), w.open_as(Identity::User(2), NEWEST));
     for id in 0..4 {

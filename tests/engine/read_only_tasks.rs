@@ -81,7 +81,7 @@ fn listed(w: &mut World, conn: ConnId) -> usize {
 /// DUR-01, TSK-09: a job that has ended by the next turn is written once; its creator is told of
 /// the beginning, and then of the end.
 #[test]
-fn a_short_task_is_written_once() {
+fn short_task_is_written_once() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     w.send(c, &create("one"));
@@ -121,7 +121,7 @@ fn a_short_task_is_written_once() {
 
 /// EXT-02: the same outside of sessions.
 #[test]
-fn a_short_task_of_the_extension() {
+fn short_task_of_the_extension() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.connect(ME);
     w.send(c, &create_modern("one"));
@@ -143,7 +143,7 @@ fn a_short_task_of_the_extension() {
 
 /// DUR-01: a job that takes longer than a turn is written twice, wherever its end falls.
 #[test]
-fn a_longer_task_is_written_twice() {
+fn longer_task_is_written_twice() {
     for while_written in [true, false] {
         let (mut w, mut store) = world(Limits::default());
         let c = w.open_as(ME, NEWEST);
@@ -172,7 +172,7 @@ fn a_longer_task_is_written_twice() {
 /// DUR-01: a large result is not part of a creation, for which there is no room in reserve: on a
 /// disk that is nearly full the task is accepted, and so are those that are written with it.
 #[test]
-fn a_large_result_is_written_after_its_task() {
+fn large_result_is_written_after_its_task() {
     for (bytes, kind) in [(4_000, "completed"), (5_000, "working")] {
         let (mut w, mut store) = world(Limits::default());
         let c = w.open_as(ME, NEWEST);
@@ -241,7 +241,7 @@ fn what_the_store_does_not_take_was_in_vain() {
 
 /// DUR-01: nor is it handed to a store that has failed since it was asked for.
 #[test]
-fn a_store_that_has_failed_meanwhile_is_asked_for_nothing() {
+fn store_that_has_failed_meanwhile_is_asked_for_nothing() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     w.send(c, &create("one"));
@@ -280,7 +280,7 @@ fn what_has_to_wait_is_written_at_once() {
 /// DUR-01: a client that closed before the handle could be sent has a task all the same, in the
 /// list.
 #[test]
-fn a_task_of_a_client_that_has_closed() {
+fn task_of_a_client_that_has_closed() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     w.send(c, &create("one"));
@@ -295,7 +295,7 @@ fn a_task_of_a_client_that_has_closed() {
 
 /// A shutdown before anything was written: the request is answered, and nothing is.
 #[test]
-fn a_shutdown_before_it_is_written() {
+fn shutdown_before_it_is_written() {
     for ends in [false, true] {
         let (mut w, mut store) = world(Limits::default());
         let c = w.open_as(ME, NEWEST);
@@ -343,7 +343,7 @@ fn after_a_kill() {
 
 /// An idempotency key gives a repeated request the same task, also before it is on disk.
 #[test]
-fn a_repeated_request_is_given_the_same_task() {
+fn repeated_request_is_given_the_same_task() {
     let (mut w, mut store) = world(Limits::default());
     let c = w.open_as(ME, NEWEST);
     let keyed =
@@ -363,7 +363,7 @@ fn a_repeated_request_is_given_the_same_task() {
 
 /// The members of a tool that changes nothing say so where the revision has a word for it.
 #[test]
-fn a_list_of_tools_says_what_changes_nothing() {
+fn list_of_tools_says_what_changes_nothing() {
     for (revision, says) in
         [("2024-11-05", false), ("2025-03-26", true), ("2025-06-18", true), (NEWEST, true)]
     {

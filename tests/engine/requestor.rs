@@ -111,7 +111,7 @@ fn polled(w: &mut World, conn: ConnId, status: &str, interval: Option<u64>) {
 
 /// TSK-01: the first message of a client, byte for byte; nothing is let through before the answer.
 #[test]
-fn a_client_initializes() {
+fn client_initializes() {
     let mut w = World::new();
     let conn = w.dial_with(Identity::User(1000), Offers::ALL);
     let tasks = json!({"list": {}, "cancel": {}, "requests": {
@@ -139,7 +139,7 @@ fn a_client_initializes() {
 
 /// TSK-01: only capabilities with a service are declared.
 #[test]
-fn a_client_declares_what_it_offers() {
+fn client_declares_what_it_offers() {
     let mut w = World::new();
     let sampling = Offers { sampling: true, ..Offers::default() };
     for (identity, offers, capabilities) in [
@@ -205,7 +205,7 @@ fn initialize_is_not_cancelled() {
 
 /// CAN-02, CAN-03, CAN-10: as client a plain call is cancelled by its id, once, in progress only.
 #[test]
-fn a_client_cancels_what_it_asked() {
+fn client_cancels_what_it_asked() {
     let mut w = World::new();
     let conn = server(&mut w);
     let caller = calls(&mut w, conn, 9, tool_call("plain", None));
@@ -259,7 +259,7 @@ fn nothing_undeclared_is_asked_of_a_server() {
 
 /// TSK-02: as a server too, only requests that the client declared are made tasks.
 #[test]
-fn a_server_augments_what_the_client_declared() {
+fn server_augments_what_the_client_declared() {
     let mut w = World::new();
     let tasks = json!({"cancel": {}, "requests": {"elicitation": {"create": {}}}});
     let capabilities = json!({"elicitation": {}, "sampling": {}, "tasks": tasks});
@@ -319,7 +319,7 @@ fn task_support_is_learnt() {
 /// TSK-13: never earlier than the interval, which may change; at the end the result is fetched and
 /// told once.
 #[test]
-fn a_task_is_polled_to_its_end() {
+fn task_is_polled_to_its_end() {
     let mut w = World::new();
     let conn = server(&mut w);
     let caller = task_at(&mut w, conn, 2, "t", Some(3000));
@@ -355,7 +355,7 @@ fn a_task_is_polled_to_its_end() {
 /// TSK-13: an error to the question is not the end of the task: it is asked again, not before the
 /// interval nor before the peer wants to be. A task given up for another reason is cancelled.
 #[test]
-fn a_poll_that_is_refused_is_put_off() {
+fn poll_that_is_refused_is_put_off() {
     let mut w = World::new();
     let conn = server(&mut w);
     let caller = task_at(&mut w, conn, 2, "t", Some(3000));
@@ -406,7 +406,7 @@ fn a_poll_that_is_refused_is_put_off() {
 /// TSK-14, TSK-37: that the result was asked for too early is not the result: the task is asked
 /// about again when it may be, and no earlier.
 #[test]
-fn a_result_that_is_asked_for_too_early() {
+fn result_that_is_asked_for_too_early() {
     let mut w = World::new();
     let conn = server(&mut w);
     let caller = task_at(&mut w, conn, 2, "t", Some(1000));
@@ -477,7 +477,7 @@ fn input_is_given_while_the_result_is_waited_for() {
 /// CAN-05: a task is cancelled by tasks/cancel, also when the cancel comes before its id; never by
 /// notifications/cancelled. CAN-10: later messages are dropped.
 #[test]
-fn a_task_is_cancelled_as_one() {
+fn task_is_cancelled_as_one() {
     let mut w = World::new();
     let conn = server(&mut w);
     let caller = task_at(&mut w, conn, 2, "t", None);
@@ -512,7 +512,7 @@ fn a_task_is_cancelled_as_one() {
 
 /// CAN-05, TSK-02: a request that cannot be cancelled correctly is not cancelled.
 #[test]
-fn a_task_of_a_server_without_cancel_goes_on() {
+fn task_of_a_server_without_cancel_goes_on() {
     let mut w = World::new();
     let tasks = json!({"requests": {"tools": {"call": {}}}});
     let conn = w.dial(NEWEST, json!({"tools": {}, "tasks": tasks}));
@@ -530,7 +530,7 @@ fn a_task_of_a_server_without_cancel_goes_on() {
 
 /// The answer timeout is for all of a task: its end is tasks/cancel, and progress of the task moves it.
 #[test]
-fn a_task_is_waited_for_with_a_bound() {
+fn task_is_waited_for_with_a_bound() {
     let mut w = World::new();
     let conn = server(&mut w);
     let answer_timeout =

@@ -152,7 +152,7 @@ fn every_state_survives() {
 /// DUR-01: an interruption is told when it is on disk, like every end; while the store fails it is
 /// not, and a restart in between begins anew.
 #[test]
-fn an_interruption_is_an_end() {
+fn interruption_is_an_end() {
     let settings = settings(4096);
     let mut store = Store::default();
     let mut w = store.world(&settings);
@@ -296,7 +296,7 @@ fn odd_records() {
 
 /// DUR-01: nor do two get the same place when the store names the last one there is.
 #[test]
-fn the_last_place() {
+fn last_place() {
     let mut w = Store::default().empty_world(&settings(4096));
     let last = (1 << 62) - 1;
     for (number, position) in [(1, last), (2, last), (3, last), (4, u64::MAX), (5, 1 << 62)] {
@@ -376,7 +376,7 @@ fn large_results_are_read_from_the_store() {
 /// EXT-03: a handle that is given again equals the answer to `tasks/get`, also where only the store
 /// knows whether a tool reported an error or there was none.
 #[test]
-fn a_handle_given_again_tells_a_tools_own_error_from_a_failure() {
+fn handle_given_again_tells_a_tools_own_error_from_a_failure() {
     let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
     for resident in [100_000, 100] {
         let limits = Limits { resident_result_bytes: resident, ..Limits::default() };
@@ -414,7 +414,7 @@ fn a_handle_given_again_tells_a_tools_own_error_from_a_failure() {
 
 /// DUR-01, MOD-08: a large result is kept while a slow reader is still to get it.
 #[test]
-fn a_slow_reader_is_told_a_large_result() {
+fn slow_reader_is_told_a_large_result() {
     let limits =
         Limits { resident_result_bytes: 100, write_buffer_bytes: 4096, ..Limits::default() };
     let tasks_policy = TaskPolicy { durable: true, ..TaskPolicy::default() };

@@ -64,7 +64,7 @@ fn told(world: &World) -> Vec<(Caller, String)> {
 /// MOD-07: a tool's question is the answer; the request that brings the input, under a new id and
 /// on whichever connection, gets the result.
 #[test]
-fn a_call_is_made_again() {
+fn call_is_made_again() {
     let mut w = World::new();
     let (c, d) = (connect(&mut w), connect(&mut w));
     let job = call(&mut w, c, &json!(1), "build");
@@ -129,7 +129,7 @@ fn repeat_is_refused_while_the_call_waits_for_input() {
 /// MOD-07: a state is good once, for its owner and its tool; a forged one is refused, and a retry
 /// that cannot be read uses nothing up.
 #[test]
-fn a_state_is_guarded() {
+fn state_is_guarded() {
     let mut w = World::new();
     let (c, other) = (connect(&mut w), w.connect(Identity::User(1)));
     let job = call(&mut w, c, &json!(1), "build");
@@ -203,7 +203,7 @@ fn nothing_undeclared_is_asked() {
 
 /// MOD-07, STOP-01: a parked job is bounded in time; then it is stopped like a cancelled one.
 #[test]
-fn a_parked_job_is_stopped_in_the_end() {
+fn parked_job_is_stopped_in_the_end() {
     let limits = Limits { parked_for: Duration::from_secs(30), ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = connect(&mut w);
@@ -224,7 +224,7 @@ fn a_parked_job_is_stopped_in_the_end() {
 /// MOD-07: the outcome of a job that ends while it is parked answers the retry; without
 /// one, it is forgotten.
 #[test]
-fn an_outcome_waits() {
+fn outcome_waits() {
     let mut w = World::new();
     let c = connect(&mut w);
     for comes in [true, false] {
@@ -248,7 +248,7 @@ fn an_outcome_waits() {
 
 /// The tool's own timeout holds while it waits, and the retry is told.
 #[test]
-fn a_parked_job_runs_into_its_timeout() {
+fn parked_job_runs_into_its_timeout() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
@@ -265,7 +265,7 @@ fn a_parked_job_runs_into_its_timeout() {
 /// MOD-04: the retry is a request like any other: its cancel stops the job, its progress token is
 /// its own.
 #[test]
-fn a_retry_is_cancelled() {
+fn retry_is_cancelled() {
     let mut w = World::new();
     let c = connect(&mut w);
     let meta = json!({"progressToken": "first"});
@@ -294,7 +294,7 @@ fn a_retry_is_cancelled() {
 
 /// A cancel that arrives in the turn of the question wins: nothing is sent, nothing is parked.
 #[test]
-fn a_cancel_in_the_same_turn_wins() {
+fn cancel_in_the_same_turn_wins() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
@@ -326,7 +326,7 @@ fn asks_a_peer_that_does_not_read(w: &mut World, conn: ConnId) -> (JobId, Caller
 /// MOD-04, CAN-06: a cancel removes the question, if it is not sent, and stops the job that
 /// no retry could name.
 #[test]
-fn a_question_is_taken_back_with_its_job() {
+fn question_is_taken_back_with_its_job() {
     for reused in [false, true] {
         let mut w = World::new();
         let c = connect(&mut w);
@@ -366,7 +366,7 @@ fn a_question_is_taken_back_with_its_job() {
 
 /// J3: a job whose question was never sent is stopped once its connection is gone.
 #[test]
-fn a_question_that_was_never_sent() {
+fn question_that_was_never_sent() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (job, caller) = asks_a_peer_that_does_not_read(&mut w, c);
@@ -379,7 +379,7 @@ fn a_question_that_was_never_sent() {
 
 /// The same where the peer is given up for it, or was before.
 #[test]
-fn a_question_that_floods() {
+fn question_that_floods() {
     for flooded_before in [false, true] {
         let limits = Limits { write_buffer_bytes: 100, ..Limits::default() };
         let mut w = World::with(limits, TaskPolicy::default());
@@ -423,7 +423,7 @@ fn parked_calls_are_bounded() {
 
 /// RPC-03: a shutdown stops parked jobs; no request is left open.
 #[test]
-fn a_shutdown_stops_parked_jobs() {
+fn shutdown_stops_parked_jobs() {
     let mut w = World::new();
     let c = connect(&mut w);
     let over = call(&mut w, c, &json!(1), "build");
@@ -443,7 +443,7 @@ fn a_shutdown_stops_parked_jobs() {
 /// MOD-07: a state names one call alone, also where the generator gives one twice. Where it gives
 /// nothing else, the tool is told that it cannot ask, and its call goes on.
 #[test]
-fn a_state_given_twice_is_used_once() {
+fn state_given_twice_is_used_once() {
     let id = |number: u128| uuid::Uuid::from_u128((0x4000_8000 << 48) | number);
     let id_source = Rigged::new([1, 2, 2, 3, 2, 3, 2, 3].map(id));
     let settings = tools::settings(Limits::default(), TaskPolicy::default());
@@ -471,7 +471,7 @@ fn a_state_given_twice_is_used_once() {
 
 /// A retry on a connection that is full is refused and uses nothing up.
 #[test]
-fn a_retry_needs_room() {
+fn retry_needs_room() {
     let limits = Limits { inflight_max: 1, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let c = connect(&mut w);
@@ -490,7 +490,7 @@ fn a_retry_needs_room() {
 /// MOD-07, TSK-02: a question inside an answer cannot be a task at the client: there is no message
 /// it could say one with. Nothing is sent, and the tool may ask again without.
 #[test]
-fn a_question_by_answer_is_no_task() {
+fn question_by_answer_is_no_task() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
@@ -525,7 +525,7 @@ fn named(key: &str) -> OutgoingRequest {
 /// MOD-07: a question has the key that its tool gave it; a number and the second of two equal keys are
 /// replaced by the number of the question.
 #[test]
-fn a_question_has_the_key_of_its_tool() {
+fn question_has_the_key_of_its_tool() {
     let mut w = World::new();
     let c = connect(&mut w);
     let job = call(&mut w, c, &json!(1), "build");
@@ -547,7 +547,7 @@ fn a_question_has_the_key_of_its_tool() {
 
 /// MOD-07: a response that comes with the call answers the question with its key, and no other.
 #[test]
-fn a_response_that_comes_with_the_call_is_used() {
+fn response_that_comes_with_the_call_is_used() {
     let mut w = World::new();
     let c = connect(&mut w);
     let responses = json!({"where": {"roots": []}, "1": {"roots": [1]}, "other": {}});

@@ -47,7 +47,7 @@ fn ids_are_echoed_exactly() {
 
 /// RPC-01: the codes, with the id where it could be read.
 #[test]
-fn the_codes_of_json_rpc() {
+fn codes_of_json_rpc() {
     for revision in REVISIONS {
         let mut w = World::new();
         // Answers to unreadable frames match no request.
@@ -178,7 +178,7 @@ fn ids_that_are_none() {
 /// RPC-02: an id still in flight is refused, whatever the second request is; the first is
 /// answered once; the same id on another connection is another request.
 #[test]
-fn an_id_in_flight_is_not_taken_twice() {
+fn id_in_flight_is_not_taken_twice() {
     let mut w = World::new();
     let (c, other) = (w.open(), w.open());
     let (task, task_job) = w.task(c, "sleep");
@@ -334,7 +334,7 @@ fn arguments_are_checked_first() {
 
 /// RPC-01: a `_meta` that is no object has no members by their places.
 #[test]
-fn a_list_is_no_meta() {
+fn list_is_no_meta() {
     for (method, more) in
         [("tools/call", r#""name":"sleep","arguments":{},"#), ("tasks/get", r#""taskId":"x","#)]
     {

@@ -89,7 +89,7 @@ fn services_are_jobs() {
 
 /// Methods that a server may not use do not exist for it: our tools, initialize, undeclared ones.
 #[test]
-fn a_server_gets_what_was_declared() {
+fn server_gets_what_was_declared() {
     let mut w = World::new();
     let conn = server(&mut w);
     for method in ["tools/list", "tools/call", "initialize", "ceased/status", "logging/setLevel"] {
@@ -112,7 +112,7 @@ fn a_server_gets_what_was_declared() {
 /// CAN-06, CAN-08, CAN-09, CAN-10, CAN-14 with the client as receiver: the work stops, nothing is
 /// answered, the unknown and the malformed are ignored. TSK-44.
 #[test]
-fn a_server_cancels_a_service() {
+fn server_cancels_a_service() {
     let mut w = World::new();
     let conn = server(&mut w);
     let job = samples(&mut w, conn, &json!("x"));
@@ -169,7 +169,7 @@ fn task_support_of_services() {
 /// TSK-07 to TSK-09, TSK-11, TSK-12, TSK-14 to TSK-18, TSK-29, TSK-34 with the client as receiver:
 /// created before it starts, told of, waited for, fetched twice. TSK-44.
 #[test]
-fn a_service_as_a_task() {
+fn service_as_a_task() {
     let mut w = World::new();
     let conn = server(&mut w);
     let (task, job) = samples_as_task(&mut w, conn, &json!({"ttl": 30_000}));
@@ -198,7 +198,7 @@ fn a_service_as_a_task() {
 
 /// TSK-19, TSK-20, TSK-22 with the client as receiver. TSK-44.
 #[test]
-fn the_tasks_of_services_are_listed() {
+fn tasks_of_services_are_listed() {
     let mut w =
         World::with(Limits::default(), TaskPolicy { page_size: 2, ..TaskPolicy::default() });
     let conn = server(&mut w);
@@ -218,7 +218,7 @@ fn the_tasks_of_services_are_listed() {
 /// CAN-05, CAN-15, TSK-17, TSK-23 to TSK-27 with the client as receiver: a cancelled task is
 /// cancelled for good, once, and by no notification. TSK-44.
 #[test]
-fn a_task_of_a_service_is_cancelled() {
+fn task_of_a_service_is_cancelled() {
     let mut w = World::new();
     let conn = server(&mut w);
     let (task, job) = samples_as_task(&mut w, conn, &json!({}));

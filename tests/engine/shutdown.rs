@@ -27,7 +27,7 @@ fn call(id: u32) -> String {
 /// RPC-03: a shutdown answers every request at once, stops jobs, fails the tasks with the reason,
 /// and ends when nothing runs any more.
 #[test]
-fn a_shutdown_answers_every_request() {
+fn shutdown_answers_every_request() {
     let mut w = World::with(Limits { running_max: 3, ..Limits::default() }, TaskPolicy::default());
     let (c, other) = (w.open(), w.open());
     let (task, task_job) = w.task(c, "build");
@@ -93,7 +93,7 @@ fn nothing_new_while_shutting_down() {
 
 /// An idle engine exits at once; half-closed and unread peers do not keep it.
 #[test]
-fn an_idle_engine_exits_at_once() {
+fn idle_engine_exits_at_once() {
     let mut w = World::new();
     w.open();
     w.feed(Input::Drain(w.now().at + 8 * SECOND));
@@ -103,7 +103,7 @@ fn an_idle_engine_exits_at_once() {
 
 /// RPC-03: a half-closed peer is answered by the shutdown and then closed.
 #[test]
-fn a_shutdown_lets_half_closed_peers_go() {
+fn shutdown_lets_half_closed_peers_go() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "echo");
@@ -118,7 +118,7 @@ fn a_shutdown_lets_half_closed_peers_go() {
 /// TSK-18: a half-closed peer is told of each of its tasks that the shutdown ends, whichever of
 /// them it waits for, and closed after that.
 #[test]
-fn a_shutdown_tells_half_closed_peers_of_their_tasks() {
+fn shutdown_tells_half_closed_peers_of_their_tasks() {
     for waited_for in 0..5 {
         let mut w = World::new();
         let c = w.open();
@@ -140,7 +140,7 @@ fn a_shutdown_tells_half_closed_peers_of_their_tasks() {
 /// Before its end a shutdown kills the remaining jobs at any grace; at its end it exits
 /// with any job left.
 #[test]
-fn a_shutdown_is_bounded() {
+fn shutdown_is_bounded() {
     let mut w = World::new();
     let c = w.open();
     let command = w.call(c, json!(1), "build");
@@ -161,7 +161,7 @@ fn a_shutdown_is_bounded() {
 
 /// A tick that comes late, after everything was due: the exit is still the last thing said.
 #[test]
-fn a_late_tick_ends_with_the_exit() {
+fn late_tick_ends_with_the_exit() {
     let mut w = World::new();
     let c = w.open();
     let (_, job) = w.task(c, "build");
@@ -176,7 +176,7 @@ fn a_late_tick_ends_with_the_exit() {
 
 /// A second request to shut down brings the end forward.
 #[test]
-fn a_second_shutdown_is_sooner() {
+fn second_shutdown_is_sooner() {
     let mut w = World::new();
     let c = w.open();
     let command = w.call(c, json!(1), "build");
@@ -192,7 +192,7 @@ fn a_second_shutdown_is_sooner() {
 /// RPC-03, CAN-11: a shutdown amid everything: stop sequences go on, a request that
 /// was cancelled stays unanswered.
 #[test]
-fn a_shutdown_during_a_cancel() {
+fn shutdown_during_a_cancel() {
     let mut w = World::new();
     let c = w.open();
     let cancelled = w.call(c, json!(1), "build");

@@ -60,7 +60,7 @@ fn what_is_owed_is_taken_where_there_is_no_room_for_more() {
 
 /// MOD-04: one of two requests for the same task is cancelled: the other is given it.
 #[test]
-fn a_creation_goes_on_for_the_other_request() {
+fn creation_goes_on_for_the_other_request() {
     let (mut w, mut store) = durable();
     let (one, other) = (w.connect(ME), w.connect(ME));
     let meta = json!({"ceased/idempotencyKey": "k"});
@@ -77,7 +77,7 @@ fn a_creation_goes_on_for_the_other_request() {
 /// TSK-08, TSK-39: the outcome of a task that has expired during its read is sent to no peer, also
 /// if another has its id since.
 #[test]
-fn an_outcome_read_too_late_is_dropped() {
+fn outcome_read_too_late_is_dropped() {
     let [key, id] = [9, 1].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
     let policy = TaskPolicy { durable: true, ..TaskPolicy::default() };
     let limits = Limits { resident_result_bytes: 8, ..Limits::default() };

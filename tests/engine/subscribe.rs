@@ -170,7 +170,7 @@ fn subscriptions_are_bounded() {
 /// MOD-08, MOD-04: the client ends a subscription by its cancel: nothing follows, not even frames
 /// that are written and unsent, and the others go on.
 #[test]
-fn a_cancel_ends_a_subscription() {
+fn cancel_ends_a_subscription() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (id, job) = create(&mut w, c);
@@ -197,7 +197,7 @@ fn a_cancel_ends_a_subscription() {
 
 /// MOD-08: at a shutdown a subscription is told the last, and then that it is over.
 #[test]
-fn a_shutdown_ends_a_subscription() {
+fn shutdown_ends_a_subscription() {
     let mut w = World::new();
     let c = connect(&mut w);
     let (id, job) = create(&mut w, c);
@@ -215,7 +215,7 @@ fn a_shutdown_ends_a_subscription() {
 /// MOD-08: a half-closed client cannot cancel any more: its subscriptions end in good order and
 /// do not keep the connection open.
 #[test]
-fn a_half_closed_client_does_not_listen_for_ever() {
+fn half_closed_client_does_not_listen_for_ever() {
     let mut w = World::new();
     let c = connect(&mut w);
     listen(&mut w, c, &json!(1), &json!({"toolsListChanged": true}));
@@ -234,7 +234,7 @@ fn a_half_closed_client_does_not_listen_for_ever() {
 /// MOD-08: a peer that does not read is told later, of each thing only how it is by then; others
 /// are told at once.
 #[test]
-fn a_slow_listener_is_told_the_latest() {
+fn slow_listener_is_told_the_latest() {
     let limits = Limits { write_buffer_bytes: 600, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let (c, d) = (connect(&mut w), connect(&mut w));
@@ -265,7 +265,7 @@ fn a_slow_listener_is_told_the_latest() {
 /// MOD-08: more than fits, all at once, to a peer with an empty queue: the rest comes
 /// a moment later.
 #[test]
-fn a_burst_is_no_flood() {
+fn burst_is_no_flood() {
     let limits = Limits { write_buffer_bytes: 400, ..Limits::default() };
     let mut w = World::with(limits, TaskPolicy::default());
     let (c, d) = (connect(&mut w), connect(&mut w));
@@ -284,7 +284,7 @@ fn a_burst_is_no_flood() {
 
 /// TSK-35: a task that is gone is listened to no more, and its subscription goes on.
 #[test]
-fn a_task_that_expires_is_forgotten() {
+fn task_that_expires_is_forgotten() {
     let policy = TaskPolicy {
         default_ttl: Duration::from_secs(5),
         on_ttl: OnTtl::Stop,

@@ -141,7 +141,7 @@ fn progress_needs_a_token() {
 
 /// The first revision has no `message` in its progress; the others have.
 #[test]
-fn the_first_revision_has_no_progress_message() {
+fn first_revision_has_no_progress_message() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", NEWEST] {
         let mut w = World::new();
         let (c, _) = call(&mut w, revision, &json!(1), false);
@@ -155,7 +155,7 @@ fn the_first_revision_has_no_progress_message() {
 
 /// TSK-29: log messages below the level the peer asked for are not sent.
 #[test]
-fn a_peer_chooses_its_log_level() {
+fn peer_chooses_its_log_level() {
     let mut w = World::new();
     let c = w.open();
     let (_, job) = w.task(c, "sleep");
@@ -179,7 +179,7 @@ fn a_peer_chooses_its_log_level() {
 
 /// TSK-35: a terminal task is gone at its ttl, counted from its creation, and not before.
 #[test]
-fn a_terminal_task_is_deleted_at_its_ttl() {
+fn terminal_task_is_deleted_at_its_ttl() {
     for on_ttl in [OnTtl::Finish, OnTtl::Stop] {
         let mut w = world(on_ttl);
         let c = w.open();
@@ -199,7 +199,7 @@ fn a_terminal_task_is_deleted_at_its_ttl() {
 
 /// TSK-35: the wall clock expires nothing.
 #[test]
-fn the_wall_clock_expires_nothing() {
+fn wall_clock_expires_nothing() {
     let mut w = world(OnTtl::Stop);
     let c = w.open();
     let (id, _) = w.task(c, "sleep");
@@ -211,7 +211,7 @@ fn the_wall_clock_expires_nothing() {
 /// TSK-35, `finish`: past its ttl a task works on; its result is kept for `late_result`, then
 /// gone. Waiters get it too.
 #[test]
-fn a_task_may_finish_after_its_ttl() {
+fn task_may_finish_after_its_ttl() {
     let mut w = world(OnTtl::Finish);
     let (c, other) = (w.open(), w.open());
     let (id, job) = w.task(c, "sleep");
@@ -230,7 +230,7 @@ fn a_task_may_finish_after_its_ttl() {
 
 /// TSK-35, `finish`: bounded by max_ttl, and by the timeout of the tool.
 #[test]
-fn a_task_does_not_finish_for_ever() {
+fn task_does_not_finish_for_ever() {
     let mut w = world(OnTtl::Finish);
     let c = w.open();
     let (forever, job) = w.task(c, "sleep");
@@ -252,7 +252,7 @@ fn a_task_does_not_finish_for_ever() {
 
 /// TSK-35: a task cancelled after its ttl is kept for `late_result` as well.
 #[test]
-fn an_overdue_task_can_be_cancelled() {
+fn overdue_task_can_be_cancelled() {
     let mut w = world(OnTtl::Finish);
     let c = w.open();
     let (id, job) = w.task(c, "sleep");
@@ -268,7 +268,7 @@ fn an_overdue_task_can_be_cancelled() {
 /// TSK-35, `stop`: gone at its ttl; a waiting request is told that it expired, never that it was
 /// cancelled; the job's processes end.
 #[test]
-fn a_task_may_be_stopped_at_its_ttl() {
+fn task_may_be_stopped_at_its_ttl() {
     let mut w = world(OnTtl::Stop);
     let (c, other) = (w.open(), w.open());
     let (id, job) = w.task(c, "build");
@@ -396,7 +396,7 @@ fn stored_tasks_are_limited() {
 
 /// TSK-36: the longest ttl is a limit, and the one shown is the one that holds.
 #[test]
-fn the_ttl_shown_is_the_one_that_holds() {
+fn ttl_shown_is_the_one_that_holds() {
     let mut w = world(OnTtl::Stop);
     let c = w.open();
     let (id, job) = w.task_with(c, "sleep", json!({"ttl": 3_600_000}));
@@ -411,7 +411,7 @@ fn the_ttl_shown_is_the_one_that_holds() {
 
 /// TSK-34: a reload changes the ttl of new tasks, never a promised one.
 #[test]
-fn a_reload_keeps_promises() {
+fn reload_keeps_promises() {
     let mut w = world(OnTtl::Finish);
     let c = w.open();
     let (id, job) = w.task(c, "sleep");

@@ -66,7 +66,7 @@ fn without_tasks_the_task_member_is_ignored() {
 
 /// TSK-05: a task call of a tool that does not run as a task: -32601, and the tool is named.
 #[test]
-fn a_forbidden_tool_does_not_run_as_a_task() {
+fn forbidden_tool_does_not_run_as_a_task() {
     let mut w = World::new();
     let c = w.open();
     let (code, message) = w.refusal(c, "tools/call", json!({"name": "echo", "task": {}}));
@@ -77,7 +77,7 @@ fn a_forbidden_tool_does_not_run_as_a_task() {
 
 /// TSK-06: a plain call of a tool that runs as a task only: -32601, and the tool is named.
 #[test]
-fn a_required_tool_does_not_run_plainly() {
+fn required_tool_does_not_run_plainly() {
     let mut w = World::new();
     let c = w.open();
     let (code, message) = w.refusal(c, "tools/call", json!({"name": "report", "arguments": {}}));
@@ -90,7 +90,7 @@ fn a_required_tool_does_not_run_plainly() {
 /// TSK-07, TSK-09, TSK-12: the answer comes at once, before the work starts, and is a working
 /// task with every member.
 #[test]
-fn a_task_is_handed_out_before_it_works() {
+fn task_is_handed_out_before_it_works() {
     let mut w = World::new();
     let c = w.open();
     w.frame(
@@ -113,7 +113,7 @@ fn a_task_is_handed_out_before_it_works() {
 /// TSK-08: ids are UUIDs of version 4 as the generator gave them; one it gives twice is noticed
 /// and never used twice.
 #[test]
-fn a_task_id_is_given_once() {
+fn task_id_is_given_once() {
     let [key, a, b] = [9, 1, 2].map(|n| Uuid::from_u128(0x4000_8000_0000_0000_0000 + n));
     let id_source = Rigged::new([key, a, a, a, b, b, b, b, b]);
     let settings = tools::settings(Limits::default(), TaskPolicy::default());
@@ -135,7 +135,7 @@ fn a_task_id_is_given_once() {
 
 /// TSK-09: a task that has to wait its turn works too, and says that it is queued.
 #[test]
-fn a_queued_task_is_working() {
+fn queued_task_is_working() {
     let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let busy = w.call(c, json!(1), "echo");
@@ -157,7 +157,7 @@ fn a_queued_task_is_working() {
 
 /// TSK-10, TSK-26: a terminal task never changes: three ends, and everything that could follow.
 #[test]
-fn an_end_is_an_end() {
+fn end_is_an_end() {
     for end in ["completed", "failed", "cancelled"] {
         let mut w = World::new();
         let c = w.open();
@@ -235,7 +235,7 @@ fn ttls_asked_for() {
 /// related-task key in `_meta`, beside the members in there. As often as one likes, from any
 /// connection of the same identity.
 #[test]
-fn a_result_is_that_of_the_plain_call() {
+fn result_is_that_of_the_plain_call() {
     let results = [
         r#"{"content":[{"type":"text","text":"a \u20ac \"q\" \\ é"}],"isError":false}"#,
         r#"{"content":[ ],"structuredContent":{"n":1.50,"big":123456789012345678901234567890,"e":1E+2}}"#,
@@ -272,7 +272,7 @@ fn a_result_is_that_of_the_plain_call() {
 
 /// TSK-14, TSK-43: a job's error is answered as it was: code, message, data.
 #[test]
-fn an_error_is_that_of_the_plain_call() {
+fn error_is_that_of_the_plain_call() {
     let error = || {
         let error = ceased_core::rpc::error::ErrorObject::new(-32042, "no \"way\"\n");
         ceased_core::event::Outcome::Error(error.with_data(r#"{"deep": [1, 2.0]}"#))
@@ -300,7 +300,7 @@ fn an_error_is_that_of_the_plain_call() {
 /// TSK-43: a tool result with isError makes the task failed, says why, capped, and is answered
 /// as the success response it is.
 #[test]
-fn a_tool_that_reports_an_error_fails_its_task() {
+fn tool_that_reports_an_error_fails_its_task() {
     let long = "é".repeat(5000);
     let cases = [
         (json!([{"type": "text", "text": "the disk\nis full"}]), Some("the disk is full")),
@@ -363,7 +363,7 @@ fn waiters_wait_for_the_end() {
 /// TSK-17: the result of a cancelled task is an error that says so, to the waiting request and to
 /// later ones.
 #[test]
-fn the_result_of_a_cancelled_task_says_so() {
+fn result_of_a_cancelled_task_says_so() {
     let mut w = World::new();
     let (c, other) = (w.open(), w.open());
     let (id, job) = w.task(c, "sleep");
@@ -461,7 +461,7 @@ fn lists_page() {
 
 /// TSK-19: a list ends, also where a page was to have no room.
 #[test]
-fn a_page_has_room_for_one() {
+fn page_has_room_for_one() {
     let mut w =
         World::with(Limits::default(), TaskPolicy { page_size: 0, ..TaskPolicy::default() });
     let c = w.open();
@@ -473,7 +473,7 @@ fn a_page_has_room_for_one() {
 
 /// TSK-19: a change between two pages neither hides a task nor shows one twice.
 #[test]
-fn a_list_that_changes_between_pages() {
+fn list_that_changes_between_pages() {
     let policy = TaskPolicy { page_size: 2, ..TaskPolicy::default() };
     let mut w = World::with(Limits::default(), policy);
     let c = w.open();
@@ -500,7 +500,7 @@ fn a_list_that_changes_between_pages() {
 /// TSK-21: list shows the tasks that get finds, after every step of a task's life; and nothing
 /// else.
 #[test]
-fn the_list_shows_what_get_sees() {
+fn list_shows_what_get_sees() {
     let policy = TaskPolicy { page_size: 2, ..TaskPolicy::default() };
     let mut w = World::with(Limits::default(), policy);
     let (c, foreign) = (w.open(), w.open_as(Identity::User(2), NEWEST));
@@ -539,7 +539,7 @@ fn the_list_shows_what_get_sees() {
 
 /// TSK-22: garbage, truncated, changed, another identity's, and one from before a restart.
 #[test]
-fn a_cursor_that_is_not_ours() {
+fn cursor_that_is_not_ours() {
     let policy = TaskPolicy { page_size: 1, ..TaskPolicy::default() };
     let mut w = World::with(Limits::default(), policy);
     let (c, foreign) = (w.open(), w.open_as(Identity::User(2), NEWEST));
@@ -586,7 +586,7 @@ fn a_cursor_that_is_not_ours() {
 /// TSK-23: a terminal task cannot be cancelled, and the message names its status; so for the
 /// second of two racing cancels.
 #[test]
-fn a_terminal_task_is_not_cancelled() {
+fn terminal_task_is_not_cancelled() {
     for end in ["completed", "failed", "cancelled"] {
         let mut w = World::new();
         let (c, other) = (w.open(), w.open());
@@ -607,7 +607,7 @@ fn a_terminal_task_is_not_cancelled() {
 /// TSK-24, TSK-25: the cancel's answer is the task, cancelled, and no connection sees another
 /// status from then on; the work is told to stop and, if it has not begun, never begins.
 #[test]
-fn a_cancelled_task_is_cancelled_before_the_answer() {
+fn cancelled_task_is_cancelled_before_the_answer() {
     let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let (c, other) = (w.open(), w.open());
     let (id, job) = w.task(c, "build");

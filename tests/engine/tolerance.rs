@@ -128,7 +128,7 @@ fn unequal_ids_are_not_cancelled() {
 
 /// CAN-14: `requestId` alone decides: no reason and no other member keeps a cancel from holding.
 #[test]
-fn a_cancel_holds_whatever_is_beside_its_id() {
+fn cancel_holds_whatever_is_beside_its_id() {
     let reasons = REASONS.map(|(reason, noted)| (format!(r#""reason":{reason}"#), noted));
     let noted = |extra: &str| extra.contains(r#""reason":"b""#).then_some("b");
     let extras = EXTRAS.map(|extra| (extra.to_owned(), noted(extra)));
@@ -175,7 +175,7 @@ fn holds(w: &mut World, c: ConnId, job: JobId, noted: Option<&str>, line: &str) 
 
 /// CAN-14: some writers put every member into every message, `null` where it does not belong.
 #[test]
-fn a_notification_with_a_null_id_is_one() {
+fn notification_with_a_null_id_is_one() {
     let envelopes = [
         r#"{"jsonrpc":"2.0","id":null,"method":"notifications/cancelled","params":{"requestId":7}}"#,
         r#"{"id":null,"result":null,"error":null,"params":{"requestId":7},"method":"notifications/cancelled","jsonrpc":"2.0"}"#,
@@ -199,7 +199,7 @@ fn a_notification_with_a_null_id_is_one() {
 
 /// CAN-05, TSK-25: the same of `tasks/cancel`, where `taskId` alone decides.
 #[test]
-fn a_task_cancel_holds_whatever_is_beside_its_id() {
+fn task_cancel_holds_whatever_is_beside_its_id() {
     for extra in EXTRAS.iter().filter(|extra| !extra.contains("taskId")) {
         let (mut w, c) = lenient("2025-11-25");
         let (task, job) = w.task(c, "sleep");
@@ -226,7 +226,7 @@ fn a_task_cancel_holds_whatever_is_beside_its_id() {
 
 /// ACP-01: the same of cancels in ACP, in every spelling.
 #[test]
-fn a_cancel_of_acp_holds_whatever_is_beside_its_id() {
+fn cancel_of_acp_holds_whatever_is_beside_its_id() {
     for form in FORMS {
         for (method, member) in [
             ("$/cancel_request", "requestId"),
@@ -345,7 +345,7 @@ fn odd_progress_tokens_lose_no_request() {
 
 /// CAN-10, RPC-01: a peer may spell the id of its answer to us as it likes.
 #[test]
-fn an_answer_under_another_spelling_is_one() {
+fn answer_under_another_spelling_is_one() {
     let spellings: [fn(&Value) -> String; 4] = [
         |id| format!("{id}.0"),
         |id| format!("{id}0e-1"),
@@ -376,7 +376,7 @@ fn an_answer_under_another_spelling_is_one() {
 
 /// The number of a job for `ceased/cancel` may be spelled in any way.
 #[test]
-fn a_job_is_cancelled_by_its_number_in_any_spelling() {
+fn job_is_cancelled_by_its_number_in_any_spelling() {
     for spelled in [".0", "e0", "0e-1"] {
         let (mut w, c) = lenient("2025-11-25");
         let job = start(&mut w, c, "7");

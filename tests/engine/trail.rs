@@ -74,7 +74,7 @@ fn detail(w: &mut World, c: ConnId, host: &str) -> Value {
 /// TSK-41: one record each for creation, completion, retrieval and the end of the ttl, with the
 /// owner and the tool of the task.
 #[test]
-fn a_task_leaves_a_trail() {
+fn task_leaves_a_trail() {
     let mut w = World::new();
     let c = w.open_as(Identity::User(7), NEWEST);
     let (task, job) = w.task(c, "sleep");
@@ -114,7 +114,7 @@ fn a_task_leaves_a_trail() {
 
 /// TSK-41: a request that waits for a result retrieves it as well.
 #[test]
-fn a_blocked_result_is_a_retrieval() {
+fn blocked_result_is_a_retrieval() {
     let mut w = World::new();
     let c = w.open();
     let (task, job) = w.task(c, "sleep");
@@ -175,7 +175,7 @@ fn fast_polling_is_noticed() {
 
 /// CAN-12: the receipt of a cancel has requestor, reason, last step and duration.
 #[test]
-fn a_cancel_has_a_receipt() {
+fn cancel_has_a_receipt() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -199,7 +199,7 @@ fn a_cancel_has_a_receipt() {
 
 /// A job that had not begun has a receipt, too: nothing was done to it.
 #[test]
-fn a_queued_job_has_a_receipt() {
+fn queued_job_has_a_receipt() {
     let mut w = World::with(Limits { running_max: 1, ..Limits::default() }, TaskPolicy::default());
     let c = w.open();
     let _running = w.call(c, json!(1), "build");
@@ -215,7 +215,7 @@ fn a_queued_job_has_a_receipt() {
 
 /// CAN-13: until it has ceased a job is shown as `cancelling`, with the reason and since when.
 #[test]
-fn a_view_shows_cancelling() {
+fn view_shows_cancelling() {
     let mut w = World::new();
     let c = w.open();
     let job = w.call(c, json!(1), "build");
@@ -235,7 +235,7 @@ fn a_view_shows_cancelling() {
 
 /// TSK-38: with `detail`, the status has connections, tasks and the host's data.
 #[test]
-fn a_detailed_status() {
+fn detailed_status() {
     let mut w = World::new();
     let c = w.open();
     let (task, job) = w.task(c, "sleep");
@@ -256,7 +256,7 @@ fn a_detailed_status() {
 
 /// A detailed status that is cancelled, or whose peer is gone, is answered by nothing.
 #[test]
-fn an_unwanted_survey() {
+fn unwanted_survey() {
     let mut w = World::new();
     let c = w.open();
     let ask = r#"{"jsonrpc":"2.0","id":5,"method":"ceased/status","params":{"detail":true}}"#;

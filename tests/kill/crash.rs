@@ -233,7 +233,7 @@ fn round(place: &mut Place, rng: &mut Rng, marker: &str, tally: &mut Tally) {
 
 /// DUR-01: no state lost, none contradicted, no process left.
 #[test]
-fn a_kill_at_any_moment_contradicts_no_answer() {
+fn kill_at_any_moment_contradicts_no_answer() {
     let number = |name: &str| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let rounds = number("CEASED_KILL_ROUNDS");
     let seed = number("CEASED_KILL_SEED").unwrap_or(1);
@@ -299,7 +299,7 @@ fn noticed(sabotage: impl Fn(&Path)) -> (usize, usize) {
 
 /// Counter-test: the comparison reports a store with lost tasks, and accepts an intact one.
 #[test]
-fn a_store_that_lost_tasks_is_reported() {
+fn store_that_lost_tasks_is_reported() {
     assert_eq!(noticed(|_| {}), (0, 5));
     let delete = |dir: &Path| {
         let database = rusqlite::Connection::open(dir.join("tasks.db")).unwrap();

@@ -12,7 +12,7 @@ use crate::{argument, rig, run_as_test};
 
 /// The user database is a pipe without a writer, for one process and its children.
 #[test]
-fn an_unresponsive_user_database_delays_only_its_jobs() {
+fn unresponsive_user_database_delays_only_its_jobs() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("passwd");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());

@@ -83,12 +83,12 @@ fn daemon_is_killed(tier: Tier) {
 }
 
 #[test]
-fn a_killed_daemon_leaves_no_process_with_control_groups() {
+fn killed_daemon_leaves_no_process_with_control_groups() {
     daemon_is_killed(Tier::Cgroup);
 }
 
 #[test]
-fn a_killed_daemon_leaves_no_process_with_guards() {
+fn killed_daemon_leaves_no_process_with_guards() {
     daemon_is_killed(Tier::Guard);
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn guards(label: &str) -> Vec<i32> {
 }
 
 #[test]
-fn a_guard_ignores_signals() {
+fn guard_ignores_signals() {
     run_alone("guard_death::guard_under_signals", "1");
 }
 
@@ -137,7 +137,7 @@ fn guard_under_signals() {
 }
 
 #[test]
-fn a_killed_guard_leaves_no_process() {
+fn killed_guard_leaves_no_process() {
     run_alone("guard_death::guard_killed_with_adoption", "1");
 }
 
@@ -293,7 +293,7 @@ fn copies_that_die_at_once_are_reaped() {
 
 /// Without adoption of orphans, the command's session is ended at least.
 #[test]
-fn a_killed_guard_without_adoption_ends_the_session() {
+fn killed_guard_without_adoption_ends_the_session() {
     let mut rig = rig(Tier::Guard).unwrap();
     let marker = marker();
     let job = rig.shell("trap '' TERM HUP; sleep $1 & echo 1 >&3; sleep $1; sleep $1", &marker);
@@ -318,7 +318,7 @@ pub(crate) fn guard_of(mut pid: i32) -> Option<i32> {
 }
 
 #[test]
-fn a_killed_keeper_is_replaced() {
+fn killed_keeper_is_replaced() {
     run_alone("guard_death::keeper_killed", "1");
 }
 
@@ -374,7 +374,7 @@ fn dropping_the_supervisor_kills_its_jobs() {
 
 /// A panic in the report callback ends the supervisor and its jobs.
 #[test]
-fn a_panic_of_the_supervisor_ends_its_jobs() {
+fn panic_of_the_supervisor_ends_its_jobs() {
     for tier in [Tier::Cgroup, Tier::Guard, Tier::Groups] {
         let program =
             ceased::process::guard::Program::named(ceased_tests::binary::ceased()).unwrap();
@@ -410,7 +410,7 @@ fn a_panic_of_the_supervisor_ends_its_jobs() {
 
 /// After the daemon and its keeper were killed, the next daemon ends their leftovers.
 #[test]
-fn the_next_daemon_ends_leftovers() {
+fn next_daemon_ends_leftovers() {
     let Some(rig) = rig(Tier::Cgroup) else { return };
     let parent = rig.base.as_deref().and_then(Path::parent).unwrap().to_owned();
     let mut dead = Command::new("true").spawn().unwrap();

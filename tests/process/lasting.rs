@@ -11,7 +11,7 @@ use crate::{argument, rig_with, run_ordinary};
 
 /// STOP-02: a set-uid root program, run by an ordinary user. In a control group it can be killed.
 #[test]
-fn a_job_that_cannot_be_killed_is_reported_once_and_ends_by_itself() {
+fn job_that_cannot_be_killed_is_reported_once_and_ends_by_itself() {
     let Some(tool) = CTool::build(ROOTED, 0o4755) else { return };
     for tier in [Tier::Guard, Tier::Groups] {
         for is_command in [true, false] {

@@ -39,7 +39,7 @@ fn kill(pid: i32) {
 
 // STOP-01
 #[test]
-fn a_job_does_not_end_while_proc_is_unreadable() {
+fn job_does_not_end_while_proc_is_unreadable() {
     run_alone("proc_unreadable::leader_killed", "1");
     run_alone("proc_unreadable::guard_killed", "1");
 }

@@ -171,23 +171,23 @@ fn a_tool_on_an_unresponsive_file_system(tier: Tier) {
 }
 
 #[test]
-fn a_tool_on_an_unresponsive_file_system_in_a_control_group() {
+fn tool_on_an_unresponsive_file_system_in_a_control_group() {
     a_tool_on_an_unresponsive_file_system(Tier::Cgroup);
 }
 
 #[test]
-fn a_tool_on_an_unresponsive_file_system_behind_a_guard() {
+fn tool_on_an_unresponsive_file_system_behind_a_guard() {
     a_tool_on_an_unresponsive_file_system(Tier::Guard);
 }
 
 #[test]
-fn a_tool_on_an_unresponsive_file_system_in_a_process_group() {
+fn tool_on_an_unresponsive_file_system_in_a_process_group() {
     a_tool_on_an_unresponsive_file_system(Tier::Groups);
 }
 
 /// A blocked tool keeps no foreign end of a pipe or connection open.
 #[test]
-fn a_blocked_tool_holds_no_foreign_descriptors() {
+fn blocked_tool_holds_no_foreign_descriptors() {
     let Some(mut rig) = rig(Tier::Groups) else { return };
     let Some(mut stuck_fs) = UnresponsiveFs::mount() else { return };
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -205,7 +205,7 @@ fn a_blocked_tool_holds_no_foreign_descriptors() {
 
 /// Shutdown of a supervisor does not wait for a process that survives SIGKILL, and reports it.
 #[test]
-fn a_blocked_tool_does_not_delay_shutdown() {
+fn blocked_tool_does_not_delay_shutdown() {
     let Some(mut rig) = rig(Tier::Groups) else { return };
     let Some(mut stuck_fs) = UnresponsiveFs::mount() else { return };
     let (launch, _) = stuck(&mut rig, &stuck_fs, true);

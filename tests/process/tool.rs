@@ -104,7 +104,7 @@ fn private_environment() {
 
 /// A command starts with four descriptors, no blocked or ignored signal, and its own session.
 #[test]
-fn a_command_starts_without_inherited_state() {
+fn command_starts_without_inherited_state() {
     // Inheritable on purpose, as an embedding program may have them.
     let leaked = fs::File::open("/dev/null").unwrap();
     rustix::io::fcntl_setfd(&leaked, rustix::io::FdFlags::empty()).unwrap();
@@ -259,7 +259,7 @@ fn orders_for_unknown_jobs_are_ignored() {
 }
 
 #[test]
-fn an_abandoned_job_is_still_reported_once_it_ends() {
+fn abandoned_job_is_still_reported_once_it_ends() {
     for mut rig in rigs() {
         let marker = marker();
         let job = rig.shell("echo lost; echo 1 >&3; sleep $1", &marker);
@@ -352,7 +352,7 @@ fn five_hundred_jobs() {
 }
 
 #[test]
-fn a_thousand_commands_take_one_thread() {
+fn thousand_commands_take_one_thread() {
     for tier in TIERS {
         run_alone("tool::thousand", &format!("{tier:?}"));
     }

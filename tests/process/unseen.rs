@@ -31,7 +31,7 @@ fn assert_killed(rig: &Rig, job: JobId, marker: &str) {
 
 // STOP-01
 #[test]
-fn a_process_whose_first_thread_exited_is_ended() {
+fn process_whose_first_thread_exited_is_ended() {
     for tier in TIERS {
         run_alone("unseen::leaderless", &format!("{tier:?}"));
         run_ordinary("unseen::leaderless", &format!("{tier:?}"));
@@ -70,7 +70,7 @@ fn leaderless() {
 
 /// The process also ends with the daemon.
 #[test]
-fn a_process_whose_first_thread_exited_dies_with_the_daemon() {
+fn process_whose_first_thread_exited_dies_with_the_daemon() {
     let Some(tool) = CTool::build(LEADERLESS, 0o755) else { return };
     let path = tool.path();
     let script = format!("{} $1 deaf & wait", path.display());
@@ -92,7 +92,7 @@ fn gone(base: &Path) -> bool {
 /// The next start ends the leftovers of a daemon and its keeper, including a process whose first
 /// thread has exited.
 #[test]
-fn a_process_whose_first_thread_exited_is_ended_by_the_next_start() {
+fn process_whose_first_thread_exited_is_ended_by_the_next_start() {
     let Some(tool) = CTool::build(LEADERLESS, 0o755) else { return };
     let Some(rig) = rig_with(Tier::Cgroup, Orphans::Leave) else { return };
     let parent = rig.base.as_deref().and_then(Path::parent).unwrap().to_owned();
@@ -163,7 +163,7 @@ fn leave(rig: &mut Rig, script: &str, marker: &str, group: &Path) -> JobId {
 
 // STOP-01
 #[test]
-fn a_process_that_left_its_group_is_ended() {
+fn process_that_left_its_group_is_ended() {
     run_alone("unseen::leavers", "1");
     run_ordinary("unseen::leavers", "1");
 }
@@ -234,7 +234,7 @@ fn reaped() {
 
 /// The keeper also ends processes that left their group when the daemon is killed.
 #[test]
-fn a_process_that_left_its_group_dies_with_the_daemon() {
+fn process_that_left_its_group_dies_with_the_daemon() {
     let Some(rig) = rig_with(Tier::Cgroup, Orphans::Leave) else { return };
     let outside = rig.base.as_deref().and_then(Path::parent).unwrap().to_owned();
     let outside = outside.join("cgroup.procs");

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_above_a_test_belongs_to_it() {
+    fn comment_above_a_test_belongs_to_it() {
         let file = SourceFile {
             path: "tests/a.rs".into(),
             text: "/// XYZ-01: yes.\n#[test]\nfn one() {\n    // XYZ-02\n}\nfn helper() {\n    \

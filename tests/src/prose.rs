@@ -68,13 +68,13 @@ mod tests {
     }
 
     #[test]
-    fn a_word_anywhere_in_a_comment_is_found() {
+    fn word_anywhere_in_a_comment_is_found() {
         let code = "/// Who asks.\nlet a = 1; let who = 2;\n// One. Then nobody does.\n//! Keeps what is\n";
         assert_eq!(lines(in_code(code)), [1, 3, 4]);
     }
 
     #[test]
-    fn a_word_in_a_function_name_is_found() {
+    fn word_in_a_function_name_is_found() {
         let code = ["    pub fn told_who_asks(a: u8) {", "fn whole() {", "let nobody_fn = 1;"];
         assert_eq!(lines(in_code(&code.join("\n"))), [1]);
     }

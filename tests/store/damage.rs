@@ -30,7 +30,7 @@ fn why_unusable(dir: &Path) -> Unusable {
 
 /// DUR-01: a damaged file is reported and left unchanged.
 #[test]
-fn a_file_that_is_no_store_is_reported_and_left_alone() {
+fn file_that_is_no_store_is_reported_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("tasks.db");
     for bytes in [&b""[..], b"not a database at all", &[0; 8192], &[0xff; 70_000]] {
@@ -45,7 +45,7 @@ fn a_file_that_is_no_store_is_reported_and_left_alone() {
 }
 
 #[test]
-fn a_log_without_its_database_is_damage() {
+fn log_without_its_database_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("tasks.db-wal"), "a log").unwrap();
     assert!(matches!(why_unusable(dir.path()), Unusable::Damaged(_)));
@@ -53,7 +53,7 @@ fn a_log_without_its_database_is_damage() {
 }
 
 #[test]
-fn a_newer_format_is_rejected_by_its_version() {
+fn newer_format_is_rejected_by_its_version() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let connection = rusqlite::Connection::open(dir.path().join("tasks.db")).unwrap();

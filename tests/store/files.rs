@@ -101,7 +101,7 @@ fn removed_files_are_created_again_on_close() {
 /// DUR-01: a foreign file under the name of a store file is neither written nor removed; once it is
 /// moved away, the store continues.
 #[test]
-fn a_foreign_file_in_the_place_of_a_store_file_is_left_alone() {
+fn foreign_file_in_the_place_of_a_store_file_is_left_alone() {
     for name in ["tasks.db", "tasks.db-wal"] {
         let home = tempfile::tempdir().unwrap();
         let mut store = open(home.path());

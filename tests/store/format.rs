@@ -54,7 +54,7 @@ fn files_of_every_version_are_read() {
 /// A change of the format needs a new version, a migration, and a sample file of the old version.
 /// This build writes the format of its sample file.
 #[test]
-fn the_format_matches_its_sample_file() {
+fn format_matches_its_sample_file() {
     let dir = tempfile::tempdir().unwrap();
     drop(open(dir.path()));
     let schema = |path: &Path| {

@@ -13,7 +13,7 @@ const RESERVE: u64 = 2 << 20;
 
 /// DUR-01
 #[test]
-fn a_full_disk_ends_no_accepted_task() {
+fn full_disk_ends_no_accepted_task() {
     let Some(disk) = SmallDisk::mount(16 << 20) else { return };
     let dir = disk.path().join("tasks");
     fs::create_dir(&dir).unwrap();

@@ -50,7 +50,7 @@ fn files_stay_bounded_while_tasks_come_and_go() {
 
 /// A log under constant writes is truncated meanwhile.
 #[test]
-fn the_log_stays_short_under_load() {
+fn log_stays_short_under_load() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let mut longest = 0;
@@ -66,7 +66,7 @@ fn the_log_stays_short_under_load() {
 /// The log file is allocated in advance and overwritten. A longer one is truncated once it is idle,
 /// never while in use.
 #[test]
-fn a_long_log_is_truncated_once_idle() {
+fn long_log_is_truncated_once_idle() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = open(dir.path());
     let log = || fs::metadata(dir.path().join("tasks.db-wal")).map_or(0, |found| found.len());

@@ -60,7 +60,7 @@ fn crashed(rng: &mut Rng) -> Crashed {
 
 /// DUR-01: a synced commit is present completely; an unsynced one is absent.
 #[test]
-fn a_truncated_log_holds_a_whole_number_of_commits() {
+fn truncated_log_holds_a_whole_number_of_commits() {
     let mut rng = Rng::new(1);
     for _ in 0..12 {
         let Crashed { dir, commits } = crashed(&mut rng);
@@ -81,7 +81,7 @@ fn a_truncated_log_holds_a_whole_number_of_commits() {
 
 /// DUR-01: a commit in progress behind the synced ones is absent.
 #[test]
-fn a_torn_tail_changes_nothing() {
+fn torn_tail_changes_nothing() {
     let mut rng = Rng::new(3);
     for _ in 0..12 {
         let Crashed { dir, commits } = crashed(&mut rng);
@@ -101,7 +101,7 @@ fn a_torn_tail_changes_nothing() {
 
 /// Bytes that never reached the disk read as other bytes: the store shows an earlier state.
 #[test]
-fn a_log_with_a_wrong_byte_gives_an_earlier_state() {
+fn log_with_a_wrong_byte_gives_an_earlier_state() {
     let mut rng = Rng::new(2);
     for _ in 0..8 {
         let Crashed { dir, commits } = crashed(&mut rng);
@@ -122,7 +122,7 @@ fn a_log_with_a_wrong_byte_gives_an_earlier_state() {
 
 /// A half-created store is created again after a power failure; a complete one is not.
 #[test]
-fn a_half_created_store_is_created_again() {
+fn half_created_store_is_created_again() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("tasks.db.new"), "half of it").unwrap();
     let mut store = Sqlite::open(dir.path(), 0).unwrap();

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_thing_starts_anew() {
+    fn new_thing_starts_anew() {
         let at = Instant::from_nanos;
         let mut since = Since::default();
         assert_eq!(since.look(None, at(1)), None);

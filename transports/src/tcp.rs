@@ -60,7 +60,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn a_connection_is_tuned() {
+    fn connection_is_tuned() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         tune(stream.as_fd()).unwrap();

@@ -22,7 +22,7 @@ fn copying_threads() -> usize {
 }
 
 #[test]
-fn the_copying_thread_ends_with_its_transport() {
+fn copying_thread_ends_with_its_transport() {
     let endless = File::open("/dev/zero").unwrap();
     let null = OpenOptions::new().write(true).open("/dev/null").unwrap();
     let mut stdio = Stdio::adopt(endless.into(), null.into()).unwrap();
@@ -41,7 +41,7 @@ fn the_copying_thread_ends_with_its_transport() {
 }
 
 #[test]
-fn a_dropped_transport_is_not_announced_although_its_description_lives_on() {
+fn dropped_transport_is_not_announced_although_its_description_lives_on() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let ours = OwnedFd::from(ours);
     let kept = ours.try_clone().unwrap();

@@ -104,7 +104,7 @@ fn whatever_the_transport_does_what_is_sent_arrives_whole_and_in_order() {
 
 /// No write is tried that would take nothing, and a buffer with room is noticed.
 #[test]
-fn a_short_write_is_the_last_one_until_there_is_room() {
+fn short_write_is_the_last_one_until_there_is_room() {
     let mut rig = Rig::new(0);
     (rig.wire().short_write_fills, rig.wire().room) = (true, 90);
     let mut queue = SendQueue::new();
@@ -129,7 +129,7 @@ fn a_short_write_is_the_last_one_until_there_is_room() {
 }
 
 #[test]
-fn a_message_costs_one_read_and_nothing_is_read_unannounced() {
+fn message_costs_one_read_and_nothing_is_read_unannounced() {
     let mut rig = Rig::new(0);
     assert!(matches!(rig.receive(64), Ok(Flow::Drained)));
     assert_eq!(rig.reads(), 1, "the first time it cannot know");
@@ -143,7 +143,7 @@ fn a_message_costs_one_read_and_nothing_is_read_unannounced() {
 }
 
 #[test]
-fn the_end_is_found_behind_a_short_read() {
+fn end_is_found_behind_a_short_read() {
     let mut rig = Rig::new(0);
     rig.wire().arrive(b"{}\n{\"last\":1}");
     rig.wire().end();
@@ -161,7 +161,7 @@ fn the_end_is_found_behind_a_short_read() {
 }
 
 #[test]
-fn a_budget_leaves_the_rest_and_says_so() {
+fn budget_leaves_the_rest_and_says_so() {
     let mut rig = Rig::new(0);
     rig.wire().arrive(b"{\"a\":1}\n{\"b\":2}\n");
     rig.announce();
@@ -173,7 +173,7 @@ fn a_budget_leaves_the_rest_and_says_so() {
 }
 
 #[test]
-fn a_hang_up_is_told_after_what_the_peer_said_last() {
+fn hang_up_is_told_after_what_the_peer_said_last() {
     let mut rig = Rig::new(0);
     rig.wire().arrive(b"{\"method\":\"tasks/cancel\"}\n{\"cut\":");
     rig.wire().end();
@@ -191,7 +191,7 @@ fn a_hang_up_is_told_after_what_the_peer_said_last() {
 }
 
 #[test]
-fn a_hang_up_after_a_half_close_is_a_loss() {
+fn hang_up_after_a_half_close_is_a_loss() {
     let mut rig = Rig::new(0);
     rig.wire().end();
     rig.announce();
@@ -202,7 +202,7 @@ fn a_hang_up_after_a_half_close_is_a_loss() {
 }
 
 #[test]
-fn a_failed_write_is_told_after_what_the_peer_said_last() {
+fn failed_write_is_told_after_what_the_peer_said_last() {
     for (kind, vanished) in [
         (ErrorKind::BrokenPipe, true),
         (ErrorKind::ConnectionReset, true),
@@ -229,7 +229,7 @@ fn a_failed_write_is_told_after_what_the_peer_said_last() {
 }
 
 #[test]
-fn a_write_that_takes_nothing_does_not_spin() {
+fn write_that_takes_nothing_does_not_spin() {
     let mut rig = Rig::new(0);
     rig.wire().write_takes_nothing = true;
     let mut queue = SendQueue::new();
@@ -239,7 +239,7 @@ fn a_write_that_takes_nothing_does_not_spin() {
 }
 
 #[test]
-fn a_failed_read_is_a_loss_that_names_its_cause() {
+fn failed_read_is_a_loss_that_names_its_cause() {
     let mut rig = Rig::new(0);
     rig.wire().arrive(b"{}\n");
     rig.wire().read_fails = Some(ErrorKind::ConnectionReset);
@@ -254,7 +254,7 @@ fn a_failed_read_is_a_loss_that_names_its_cause() {
 }
 
 #[test]
-fn a_peer_that_is_gone_cannot_talk_for_ever() {
+fn peer_that_is_gone_cannot_talk_for_ever() {
     let mut rig = Rig::new(0);
     rig.wire().news.peer_gone = true;
     rig.announce();
@@ -286,7 +286,7 @@ fn after_our_own_end_a_hang_up_is_no_loss() {
 }
 
 #[test]
-fn a_stall_is_measured_from_the_last_byte_that_moved() {
+fn stall_is_measured_from_the_last_byte_that_moved() {
     let at = Instant::from_nanos;
     let mut rig = Rig::new(0);
     let mut queue = SendQueue::new();
@@ -308,7 +308,7 @@ fn a_stall_is_measured_from_the_last_byte_that_moved() {
 }
 
 #[test]
-fn a_slow_frame_is_measured_from_its_beginning() {
+fn slow_frame_is_measured_from_its_beginning() {
     let at = Instant::from_nanos;
     let mut rig = Rig::new(0);
     let mut say = |bytes: &[u8], now| {
@@ -324,7 +324,7 @@ fn a_slow_frame_is_measured_from_its_beginning() {
 }
 
 #[test]
-fn an_idle_link_is_small() {
+fn idle_link_is_small() {
     assert!(size_of::<Link>() + size_of::<Socket>() <= 512, "{}", size_of::<Link>());
     let rig = Rig::new(0);
     assert_eq!(rig.link.peer(), &Peer::Stdio { uid: 7 });
@@ -333,7 +333,7 @@ fn an_idle_link_is_small() {
 
 #[test]
 #[should_panic(expected = "reads through a buffer")]
-fn an_empty_scratch_buffer_is_a_bug() {
+fn empty_scratch_buffer_is_a_bug() {
     let mut rig = Rig::new(0);
     rig.scratch.clear();
     let _ = rig.receive(1);

@@ -14,7 +14,7 @@ fn unix(path: impl AsRef<Path>) -> Address {
 }
 
 #[test]
-fn a_second_listener_is_told_the_holder_of_the_lock() {
+fn second_listener_is_told_the_holder_of_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sock");
     let first = Listener::bind(&unix(&path)).unwrap();
@@ -58,7 +58,7 @@ fn of_many_that_start_at_once_one_listens() {
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
+fn stale_socket_is_replaced_and_a_live_one_is_not() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sock");
     drop(UnixListener::bind(&path).unwrap());
@@ -95,7 +95,7 @@ fn what_is_no_stream_socket_is_left_alone() {
 }
 
 #[test]
-fn a_path_must_fit() {
+fn path_must_fit() {
     let dir = tempfile::tempdir().unwrap();
     let fill = |bytes: usize| {
         let room = bytes - dir.path().as_os_str().len() - 1;

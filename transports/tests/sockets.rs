@@ -155,7 +155,7 @@ fn tcp_pair() -> (Line, TcpStream) {
 }
 
 #[test]
-fn a_unix_peer_is_accepted_with_its_credentials() {
+fn unix_peer_is_accepted_with_its_credentials() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("deep/er/x.sock");
     let mut door = Door::new(Listener::bind(&unix(&path)).unwrap());
@@ -179,7 +179,7 @@ fn a_unix_peer_is_accepted_with_its_credentials() {
 }
 
 #[test]
-fn an_inherited_listener_is_served_and_its_file_is_left() {
+fn inherited_listener_is_served_and_its_file_is_left() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.sock");
     let made = UnixListener::bind(&path).unwrap();
@@ -215,7 +215,7 @@ fn an_inherited_listener_is_served_and_its_file_is_left() {
 }
 
 #[test]
-fn a_tcp_port_is_chosen_and_taken() {
+fn tcp_port_is_chosen_and_taken() {
     let mut door = Door::new(Listener::bind(&tcp()).unwrap());
     let Address::Tcp(addr) = *door.listener.address() else { panic!("not tcp") };
     assert_ne!(addr.port(), 0);
@@ -255,7 +255,7 @@ fn connections_that_went_before_they_were_accepted_do_no_harm() {
 }
 
 #[test]
-fn a_half_closed_peer_still_gets_its_answers() {
+fn half_closed_peer_still_gets_its_answers() {
     fn check(mut line: Line, mut theirs: impl std::io::Read + std::io::Write, end: impl Fn()) {
         theirs.write_all(b"{\"id\":1}\n{\"id\":2}").unwrap();
         end();
@@ -276,7 +276,7 @@ fn a_half_closed_peer_still_gets_its_answers() {
 }
 
 #[test]
-fn a_peer_that_closes_is_lost_after_its_last_words() {
+fn peer_that_closes_is_lost_after_its_last_words() {
     let (mut line, mut theirs) = unix_pair();
     theirs.write_all(b"{\"method\":\"tasks/cancel\"}\n").unwrap();
     drop(theirs);
@@ -298,7 +298,7 @@ fn a_peer_that_closes_is_lost_after_its_last_words() {
 }
 
 #[test]
-fn a_reset_is_a_loss() {
+fn reset_is_a_loss() {
     let (mut line, theirs) = tcp_pair();
     assert_eq!(line.receive().unwrap(), Flow::Drained);
     set_socket_linger(&theirs, Some(Duration::ZERO)).unwrap();
@@ -309,7 +309,7 @@ fn a_reset_is_a_loss() {
 }
 
 #[test]
-fn a_closed_tcp_peer_is_first_finished_then_lost() {
+fn closed_tcp_peer_is_first_finished_then_lost() {
     let (mut line, theirs) = tcp_pair();
     drop(theirs);
     line.until(Flow::Finished);
@@ -322,7 +322,7 @@ fn a_closed_tcp_peer_is_first_finished_then_lost() {
 
 /// A wait for the next request does not wake because an answer was taken.
 #[test]
-fn an_answer_that_is_taken_is_no_event() {
+fn answer_that_is_taken_is_no_event() {
     let (mut line, mut theirs) = unix_pair();
     line.until(Flow::Drained);
     let mut taken = [0; 3];
@@ -343,7 +343,7 @@ fn an_answer_that_is_taken_is_no_event() {
 }
 
 #[test]
-fn a_peer_that_does_not_read_blocks_only_its_own_queue() {
+fn peer_that_does_not_read_blocks_only_its_own_queue() {
     fn check(mut line: Line, mut theirs: impl std::io::Read + std::io::Write + Send + 'static) {
         let mut answers = SendQueue::new();
         let mut wanted = vec![];
@@ -383,7 +383,7 @@ fn a_peer_that_does_not_read_blocks_only_its_own_queue() {
 }
 
 #[test]
-fn a_flood_is_read_in_turns_and_whole() {
+fn flood_is_read_in_turns_and_whole() {
     fn check(mut line: Line, mut theirs: impl std::io::Write + Send + 'static) {
         let count = 20_000;
         let writer = thread::spawn(move || {
@@ -419,7 +419,7 @@ fn our_end_can_be_told_and_the_peer_heard_out() {
 }
 
 #[test]
-fn a_shared_description_is_not_made_non_blocking() {
+fn shared_description_is_not_made_non_blocking() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let shared = ours.try_clone().unwrap();
     let mut line = Line::new(Box::new(Socket::from_unix(ours).unwrap()));

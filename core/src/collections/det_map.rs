@@ -158,7 +158,7 @@ mod tests {
 
     /// An emptied table frees its memory.
     #[test]
-    fn an_emptied_table_frees_memory() {
+    fn emptied_table_frees_memory() {
         let mut table: Table<u64, u64> = Table::new(Seed::default());
         for key in 0..10_000 {
             table.insert(key, key);
@@ -173,7 +173,7 @@ mod tests {
 
     /// DET-01: a table behaves as an ordered map, whatever the seed.
     #[test]
-    fn a_table_behaves_as_an_ordered_map() {
+    fn table_behaves_as_an_ordered_map() {
         for seed in 0..8 {
             let mut table: Table<u64, u64> = Table::new(Seed::drawn(Uuid::from_u128(seed.into())));
             let mut map = BTreeMap::new();

@@ -88,7 +88,7 @@ mod tests {
 
     /// The set behaves as a `BTreeSet`, whatever it held before.
     #[test]
-    fn a_small_set_behaves_as_a_set() {
+    fn small_set_behaves_as_a_set() {
         let (mut few, mut set) = (SmallSet::None, BTreeSet::new());
         let mut random = 1_u64;
         for turn in 0..20_000 {

@@ -415,7 +415,7 @@ mod tests {
 
     /// A disarmed timer frees its place, and a few spans need no heap.
     #[test]
-    fn a_few_spans_need_no_heap() {
+    fn few_spans_need_no_heap() {
         let mut timers = TimerQueue::default();
         let mut slots = [None; 100];
         for number in 0..100_000_u64 {

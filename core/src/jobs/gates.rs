@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_a_lock_has_the_arguments_of_the_call() {
+    fn name_of_a_lock_has_the_arguments_of_the_call() {
         for (template, arguments, name) in [
             ("cargo", "{}", "cargo"),
             ("cargo:{package}", r#"{"package":"a b"}"#, "cargo:a b"),

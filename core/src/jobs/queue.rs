@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_before_a_closed_gate_holds_up_no_other() {
+    fn job_before_a_closed_gate_holds_up_no_other() {
         let mut queue = JobQueue::default();
         let (ann, bob) = (Identity::User(1), Identity::User(2));
         let lock = || alloc::vec![gate("lock", 1)];

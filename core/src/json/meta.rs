@@ -181,7 +181,7 @@ mod tests {
 
     /// MOD-02: the engine sets the type and the server; everything else is the tool's.
     #[test]
-    fn a_result_gets_a_type() {
+    fn result_gets_a_type() {
         let us = format!(r#""{SERVER_INFO}":7"#);
         for (result, rest) in [
             ("{ }", format!(r#""_meta":{{{us}}}"#)),

@@ -469,7 +469,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_scanner_accepts_the_texts_of_serde_json() {
+    fn scanner_accepts_the_texts_of_serde_json() {
         for text in PIECES {
             is_value(text);
         }
@@ -488,7 +488,7 @@ pub(crate) mod tests {
 
     /// The first special byte is found from every start offset.
     #[test]
-    fn the_first_special_byte_is_found() {
+    fn first_special_byte_is_found() {
         let naive = |text: &[u8], at: usize| {
             let special = |byte: &u8| *byte < 0x20 || matches!(byte, b'"' | b'\\');
             at + text[at..].iter().take_while(|byte| !special(byte)).count()
@@ -508,7 +508,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_string_ends_at_its_closing_quote() {
+    fn string_ends_at_its_closing_quote() {
         for length in 0..150 {
             let plain: String =
                 core::iter::repeat_n(['a', 'ä', '~', ' '], length).flatten().collect();

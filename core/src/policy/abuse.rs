@@ -122,7 +122,7 @@ mod tests {
 
     /// TSK-41: one warning a window and identity, however long the burst.
     #[test]
-    fn a_burst_warns_once() {
+    fn burst_warns_once() {
         let policy = SuspicionPolicy { unknown_tasks: 3, fast_polls: 0, ..Default::default() };
         let mut watch = AbuseDetector::default();
         let mut count = |who: u32, seconds| {

@@ -75,7 +75,7 @@ mod tests {
 
     /// TSK-37: a second's worth at once, then one at a time, and the wait is exact.
     #[test]
-    fn a_bucket_empties_and_fills() {
+    fn bucket_empties_and_fills() {
         let (mut rates, who) = (Rates::default(), Identity::User(1));
         for _ in 0..10 {
             assert_eq!(rates.take(&who, rate(10), at(5)), Ok(()));

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_line_is_not_buffered_and_reported_once() {
+    fn endless_line_is_not_buffered_and_reported_once() {
         let mut inbox = Inbox::new(FrameLimits { frame_bytes_max: 1024 });
         let first = br#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"a":""#;
         let last = br#"{"jsonrpc":"2.0","params":{"a":""#;
@@ -303,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn an_http_request_is_recognised_by_its_first_byte() {
+    fn http_request_is_recognised_by_its_first_byte() {
         assert_eq!(cut(&[b"P", b"OST / HTTP/1.1\r\n\r\n{}\n"], 99), ["<alien>"]);
     }
 
     /// RPC-01: one byte order mark is skipped before the first message and nowhere else.
     #[test]
-    fn a_byte_order_mark_is_skipped() {
+    fn byte_order_mark_is_skipped() {
         let whole: &[u8] = b" \n\xef\xbb\xbf \n{}\n[]\n";
         for at in 0..whole.len() {
             let (start, rest) = whole.split_at(at);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_without_line_end_is_emitted_at_the_end() {
+    fn last_line_without_line_end_is_emitted_at_the_end() {
         for (stream, max, last) in [
             (&b"{}\n{\"a\":1} "[..], 99, Some("{\"a\":1}")),
             (b"{}\n", 99, None),

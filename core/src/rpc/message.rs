@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_is_not_utf8_is_a_parse_error() {
+    fn frame_that_is_not_utf8_is_a_parse_error() {
         let mut seen = Members::default();
         let message = Message::parse(b"{\"a\":\"\xff\"}", 64, &mut seen);
         let Message::Invalid { id: None, error } = message else {

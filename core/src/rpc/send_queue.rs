@@ -716,7 +716,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_one_line_for_any_text() {
+    fn frame_is_one_line_for_any_text() {
         let mut queue = SendQueue::new();
         queue.frame(Tag::NONE, |bytes| bytes.extend_from_slice(b"{\n\r}"));
         assert_eq!(queue.pending(), b"{  }\n");

@@ -512,7 +512,7 @@ fn parts<F: Fleet>() -> [Part<F>; 12] {
 }
 
 #[test]
-fn the_model_keeps_the_contract() {
+fn model_keeps_the_contract() {
     for (name, part) in parts::<Model>() {
         eprintln!("{name}");
         part(&Model::new());
@@ -530,7 +530,7 @@ fn postgresql_keeps_the_contract() {
 }
 
 #[test]
-fn a_table_that_forgets_fails_the_contract() {
+fn table_that_forgets_fails_the_contract() {
     for (name, part) in parts::<ForgetfulFleet>() {
         let fails = catch_unwind(AssertUnwindSafe(|| part(&ForgetfulFleet(Model::new())))).is_err();
         assert!(fails, "{name} does not see that nothing is kept");

@@ -124,7 +124,7 @@ fn pipe(from: &TcpStream, to: &TcpStream, cut: u8, mode: &Arc<AtomicU8>) {
 }
 
 #[test]
-fn a_lost_answer_is_found_out() {
+fn lost_answer_is_found_out() {
     let Some(server) = Server::start() else { return };
     let proxy = Proxy::before(&server);
     let mut a = member(proxy.address(&server), 1);
@@ -167,7 +167,7 @@ fn a_lost_answer_is_found_out() {
 
 /// The answer to a change is lost together with the server: the end of the task is taken all the same.
 #[test]
-fn an_end_is_stored_after_a_lost_answer_to_a_change() {
+fn end_is_stored_after_a_lost_answer_to_a_change() {
     let Some(server) = Server::start() else { return };
     let proxy = Proxy::before(&server);
     let mut a = member(proxy.address(&server), 1);
@@ -187,7 +187,7 @@ fn an_end_is_stored_after_a_lost_answer_to_a_change() {
 
 /// FLT-02: a batch that the server reads late, after the node has gone on without it, changes nothing.
 #[test]
-fn a_late_batch_changes_nothing() {
+fn late_batch_changes_nothing() {
     let Some(server) = Server::start() else { return };
     let proxy = Proxy::before(&server);
     let mut a = member(proxy.address(&server), 1);
@@ -219,7 +219,7 @@ fn a_late_batch_changes_nothing() {
 
 /// Of a cancel at one node and the end at another, one wins, and both tell it.
 #[test]
-fn a_race_has_one_winner() {
+fn race_has_one_winner() {
     let Some(server) = Server::start() else { return };
     let (mut a, mut b) = (member(server.unix(), 1), member(server.unix(), 2));
     let barrier = Arc::new(Barrier::new(2));

@@ -66,7 +66,7 @@ fn values_come_back_as_they_went() {
 }
 
 #[test]
-fn a_batch_is_carried_out_whole_or_not_at_all() {
+fn batch_is_carried_out_whole_or_not_at_all() {
     let Some(server) = Server::start() else { return };
     let mut session = open(&server.tcp());
     session.script("CREATE TABLE kept (number int8 PRIMARY KEY)", soon()).unwrap();
@@ -93,7 +93,7 @@ fn a_batch_is_carried_out_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_hint_reaches_the_session_that_listens() {
+fn hint_reaches_the_session_that_listens() {
     let Some(server) = Server::start() else { return };
     let mut listening = open(&server.tcp());
     listening.script("LISTEN ceased_7", soon()).unwrap();
@@ -108,7 +108,7 @@ fn a_hint_reaches_the_session_that_listens() {
 }
 
 #[test]
-fn the_host_that_takes_writes_is_used() {
+fn host_that_takes_writes_is_used() {
     let Some(server) = Server::start() else { return };
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let mut address = server.tcp();
@@ -124,7 +124,7 @@ fn the_host_that_takes_writes_is_used() {
 }
 
 #[test]
-fn a_wrong_password_and_an_unknown_database_are_told() {
+fn wrong_password_and_an_unknown_database_are_told() {
     let Some(server) = Server::start() else { return };
     let mut address = server.tcp();
     address.password = Some("wrong".to_owned());
@@ -156,7 +156,7 @@ fn no_wait_is_longer_than_its_deadline() {
 }
 
 #[test]
-fn the_end_of_the_server_is_an_error() {
+fn end_of_the_server_is_an_error() {
     let Some(mut server) = Server::start() else { return };
     let mut session = open(&server.tcp());
     server.kill();
@@ -167,7 +167,7 @@ fn the_end_of_the_server_is_an_error() {
 }
 
 #[test]
-fn a_message_of_any_length_reserves_nothing() {
+fn message_of_any_length_reserves_nothing() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let hostile = std::thread::spawn(move || {
@@ -188,7 +188,7 @@ fn is_encrypted(session: &mut Session) -> bool {
 }
 
 #[test]
-fn a_connection_is_encrypted_as_sslmode_says() {
+fn connection_is_encrypted_as_sslmode_says() {
     let Some(mut server) = Server::start() else { return };
     let with = |server: &Server, host: &str, tls, ca_file| {
         let Some(Host::Tcp(_, port)) = server.tcp().hosts.pop() else { panic!("no port") };

@@ -363,7 +363,7 @@ mod tests {
 
     /// The command is found whether or not the ids of its orphans are lower.
     #[test]
-    fn the_command_is_the_oldest_process_with_a_parent_outside() {
+    fn command_is_the_oldest_process_with_a_parent_outside() {
         let process =
             |pid, parent, started| Process { pid, parent, name: String::new(), memory: 0, started };
         let (command, child, orphan) =

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_of_an_id_may_be_digits_alone() {
+    fn beginning_of_an_id_may_be_digits_alone() {
         for (text, number) in [
             ("7", Some(7)),
             ("1234567", Some(1_234_567)),

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_today_has_no_date() {
+    fn time_of_today_has_no_date() {
         let zone = TimeZone::fixed(jiff::tz::offset(2));
         let now = "2026-01-02T10:00:00Z".parse().expect("a time");
         let local = LocalTime { zone, now };

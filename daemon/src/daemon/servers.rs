@@ -273,7 +273,7 @@ mod tests {
 
     /// A server whose prefix changes because another one comes or goes has other names of tools.
     #[test]
-    fn a_server_with_another_prefix_is_another_value() {
+    fn server_with_another_prefix_is_another_value() {
         let known = KnownServers::default();
         let two = known.of(&config(TWO)).unwrap();
         let one = known.of(&config("[[server]]\nname = \"a\"\ncommand = [\"x\"]\n")).unwrap();

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_zero_keeps_none() {
+    fn limit_of_zero_keeps_none() {
         let mut calls = EndedCalls::new(EndedLimits { count: 0, ..EndedLimits::default() });
         calls.push(call(1, 1));
         assert!(jobs(&calls, None).is_empty());

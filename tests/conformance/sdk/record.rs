@@ -185,7 +185,7 @@ mod canaries {
     }
 
     #[test]
-    fn a_good_session_passes() {
+    fn good_session_passes() {
         hear(&[progress(1, 1.0), progress(1, 2.5), answer(1)]);
         hear(&[progress(3, 1.0), answer(2), progress(2, 1.0), status("working")]);
         hear(&[answer(2), progress(2, 1.0), status("completed")]);
@@ -193,19 +193,19 @@ mod canaries {
 
     #[test]
     #[should_panic(expected = "no such request")]
-    fn an_answer_without_a_request() {
+    fn answer_without_a_request() {
         hear(&[answer(4)]);
     }
 
     #[test]
     #[should_panic(expected = "a second answer")]
-    fn a_second_answer() {
+    fn second_answer() {
         hear(&[answer(1), answer(1)]);
     }
 
     #[test]
     #[should_panic(expected = "an answer to a cancelled call")]
-    fn an_answer_to_a_cancelled_call() {
+    fn answer_to_a_cancelled_call() {
         hear(&[answer(3)]);
     }
 
@@ -229,7 +229,7 @@ mod canaries {
 
     #[test]
     #[should_panic(expected = "a status after the last")]
-    fn a_status_after_the_last() {
+    fn status_after_the_last() {
         hear(&[status("cancelled"), status("completed")]);
     }
 }

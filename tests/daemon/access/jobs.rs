@@ -84,7 +84,7 @@ fn audited(daemon: &Daemon, is: impl Fn(&Value) -> bool) -> Value {
 /// requestor, and sees and cancels no job of the operator. In every tier; an orphan too if the tier
 /// tracks orphans.
 #[test]
-fn a_tool_on_the_socket_is_its_requestor_and_no_operator() {
+fn tool_on_the_socket_is_its_requestor_and_no_operator() {
     for (tier, tools) in
         [("cgroup", &["spy", "orphan"][..]), ("guard", &["spy", "orphan"]), ("groups", &["spy"])]
     {
@@ -121,7 +121,7 @@ fn a_tool_on_the_socket_is_its_requestor_and_no_operator() {
 
 /// SEC-05: a tool called by the operator acts as the operator's user, and is no operator.
 #[test]
-fn a_tool_of_the_operator_on_the_socket_is_no_operator() {
+fn tool_of_the_operator_on_the_socket_is_no_operator() {
     let Some(daemon) = start("guard") else { return };
     let mut stranger = daemon.tcp_peer();
     let theirs = stranger.call("hang", "{}");
@@ -139,7 +139,7 @@ fn a_tool_of_the_operator_on_the_socket_is_no_operator() {
 /// connection may have passed to another process: it is refused while others' jobs run, and served
 /// otherwise.
 #[test]
-fn a_process_that_has_ended_is_no_operator_while_others_jobs_run() {
+fn process_that_has_ended_is_no_operator_while_others_jobs_run() {
     let Some(daemon) = start("guard") else { return };
     let refused = |record: &Value| {
         record["event"] == "refuse"

@@ -27,7 +27,7 @@ fn records(daemon: &Daemon, event: &str) -> Vec<Value> {
 /// TSK-40, TSK-41: a peer with a wrong or missing token is recorded as refused, with reason and
 /// address, and never as connected; no record contains the token.
 #[test]
-fn a_wrong_token_is_recorded_as_refused() {
+fn wrong_token_is_recorded_as_refused() {
     let tcp = "[[listen]]\ntransport = \"tcp\"\naddress = \"127.0.0.1:0\"\n\
                token_file = \"tokens\"\n";
     let daemon = start("", tcp);
@@ -64,7 +64,7 @@ fn a_wrong_token_is_recorded_as_refused() {
 
 /// TSK-39, TSK-41: a refused user is recorded by number.
 #[test]
-fn a_refused_user_is_recorded() {
+fn refused_user_is_recorded() {
     if !is_root() {
         return;
     }

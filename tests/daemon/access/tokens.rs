@@ -86,7 +86,7 @@ fn nothing_is_served_without_a_token() {
 
 /// A refused peer that has half-closed its connection still gets the reason.
 #[test]
-fn a_refusal_reaches_a_half_closed_peer() {
+fn refusal_reaches_a_half_closed_peer() {
     let home = home("");
     home.configure_as(&(home.config_text() + "[limits]\nconnections = 1\n"));
     let daemon = Daemon::start_in(home);
@@ -111,7 +111,7 @@ fn a_refusal_reaches_a_half_closed_peer() {
 
 /// The token may arrive in pieces, and together with later messages.
 #[test]
-fn a_token_may_arrive_in_pieces() {
+fn token_may_arrive_in_pieces() {
     let daemon = Daemon::start_in(home(""));
     let mut peer = daemon.connect_tcp();
     let first = request(900, "ceased/authenticate", &json!({"token": BOB}).to_string());
@@ -131,7 +131,7 @@ fn a_token_may_arrive_in_pieces() {
 
 /// A silent peer is closed after the authentication time.
 #[test]
-fn a_silent_peer_is_closed() {
+fn silent_peer_is_closed() {
     let home = home("");
     let text = home.config_text() + "[limits]\nauthenticate_within = \"100ms\"\nconnections = 3\n";
     home.configure_as(&text);
@@ -194,7 +194,7 @@ fn anonymous_peers_are_served_beside_tokens() {
 
 /// A reload revokes tokens and closes their connections; an invalid file changes nothing.
 #[test]
-fn a_reload_revokes_tokens() {
+fn reload_revokes_tokens() {
     let daemon = Daemon::start_in(home(""));
     let (mut ann, mut bob) = (peer_with(&daemon, ANN), peer_with(&daemon, BOB));
     let path = write_tokens(&daemon.home, "ann too short");
@@ -221,7 +221,7 @@ fn a_reload_revokes_tokens() {
 
 /// No log, record or status contains a token.
 #[test]
-fn a_token_is_never_written() {
+fn token_is_never_written() {
     let home = home("");
     let tape = home.path().join("tape");
     home.configure_as(&(home.config_text() + "[log]\nlevel = \"trace\"\n"));
@@ -276,7 +276,7 @@ fn commands_present_the_token() {
 /// TSK-41: the audit log names a peer after its authentication; a rejected peer is recorded as
 /// refused, without a name.
 #[test]
-fn the_audit_log_names_only_authenticated_peers() {
+fn audit_log_names_only_authenticated_peers() {
     let home = home("\n[log]\naudit = \"audit.jsonl\"\n");
     let audit = home.path().join("audit.jsonl");
     let daemon = Daemon::start_in(home);

@@ -32,7 +32,7 @@ fn refusal(peer: &mut Peer) -> Value {
 
 /// A command on a socket of others reports the refusal, not a missing daemon.
 #[test]
-fn the_command_line_reports_a_refused_user() {
+fn command_line_reports_a_refused_user() {
     let home = Home::new();
     configure(&home, "allow_users = [0]", "");
     let Some(command) = home.command_as(1, &["status"]) else {
@@ -49,7 +49,7 @@ fn the_command_line_reports_a_refused_user() {
 
 /// TSK-39: a user without permission gets an error and is closed, also after a reload.
 #[test]
-fn a_socket_admits_only_its_users() {
+fn socket_admits_only_its_users() {
     if !is_root() {
         return;
     }
@@ -122,7 +122,7 @@ kill_grace = "100ms"
 
 /// TSK-39: a tool without permission is not listed and cannot be told from an unknown one.
 #[test]
-fn a_tool_is_visible_only_to_its_users() {
+fn tool_is_visible_only_to_its_users() {
     if !is_root() {
         return;
     }
@@ -161,7 +161,7 @@ fn text(peer: &mut Peer, tool: &str) -> Result<String, Value> {
 /// TSK-39: calling a tool gives no user root's rights, and with `peer` the tool has the caller's
 /// user, groups and environment. With control groups and with guards.
 #[test]
-fn a_tool_has_the_rights_of_its_configured_user() {
+fn tool_has_the_rights_of_its_configured_user() {
     if !is_root() {
         return;
     }
@@ -283,7 +283,7 @@ inherit_env = true
 
 /// The socket has the configured mode and group, whatever the umask.
 #[test]
-fn a_socket_has_its_mode_and_group() {
+fn socket_has_its_mode_and_group() {
     if !is_root() {
         return;
     }

@@ -18,7 +18,7 @@ fn lists_with_long_cells_are_printed() {
 
 /// If standard output cannot take a task id, the error shows it, because the task runs.
 #[test]
-fn an_unwritable_task_id_is_in_the_error() {
+fn unwritable_task_id_is_in_the_error() {
     let daemon = daemon();
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mark = marker();
@@ -38,7 +38,7 @@ fn an_unwritable_task_id_is_in_the_error() {
 /// With several mistakes in a configuration, a command names the first and refers to `check` for
 /// the others.
 #[test]
-fn the_first_of_several_configuration_mistakes_is_named() {
+fn first_of_several_configuration_mistakes_is_named() {
     let home = Home::new();
     home.configure_as("[daemon]\nworkerz = 1\n[limits]\nconnection = 2\n[tasks]\nmax = 3\n");
     for args in [&["tools", "--config", "config.toml"][..], &["call", "echo", "text=x"]] {
@@ -54,7 +54,7 @@ fn the_first_of_several_configuration_mistakes_is_named() {
 
 /// A command detects a vanished daemon machine by TCP keepalive instead of waiting forever.
 #[test]
-fn a_vanished_machine_is_detected_by_keepalive() {
+fn vanished_machine_is_detected_by_keepalive() {
     let home = Home::new();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     listener.set_nonblocking(true).unwrap();

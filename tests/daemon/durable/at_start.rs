@@ -16,7 +16,7 @@ use super::{LARGE, answer_of, get, of_task, status, until_full};
 /// DUR-01: the disk is full at the start. Stored results are available nevertheless, including
 /// those determined at the start, and the store recovers by itself.
 #[test]
-fn a_daemon_starts_on_a_full_disk() {
+fn daemon_starts_on_a_full_disk() {
     let Some(disk) = SmallDisk::mount(24 << 20) else { return };
     let state = disk.path().join("state");
     let lines = format!("state_dir = {state:?}\nstore_retry = \"100ms\"");

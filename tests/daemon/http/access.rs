@@ -108,7 +108,7 @@ fn tokens_are_checked_at_each_request() {
 
 /// HTTP-02: without a token there is no access, and a revoked one ends its session.
 #[test]
-fn a_token_is_required_and_can_be_revoked() {
+fn token_is_required_and_can_be_revoked() {
     let daemon = with_tokens("");
     let mut http = connect(&daemon);
     let reply = http.exchange(&[], &initialize("2025-11-25"));

@@ -79,7 +79,7 @@ fn text(page: &mut Page, selector: &str) -> String {
 /// CAN-13: a job is listed with its owner and processes, found by the filter, and cancelled by
 /// keys; its receipt tells that no process is left.
 #[test]
-fn a_job_is_shown_and_cancelled_by_keyboard() {
+fn job_is_shown_and_cancelled_by_keyboard() {
     let Some(mut page) = Page::start() else { return };
     let daemon = daemon_with(WITH_TOKENS);
     let mark = marker();
@@ -160,7 +160,7 @@ fn a_job_is_shown_and_cancelled_by_keyboard() {
 
 /// SUP-02: a turn of an agent is listed with its processes, and its button cancels it.
 #[test]
-fn a_turn_of_an_agent_is_shown_and_cancelled() {
+fn turn_of_an_agent_is_shown_and_cancelled() {
     let Some(mut page) = Page::start() else { return };
     let (dir, mark) = (tempfile::tempdir().unwrap(), marker());
     let script = dir.path().join("agent.py");
@@ -240,7 +240,7 @@ fn every_proof_of_an_end_has_its_state() {
 
 /// TSK-39: a link of `ceased view` shows the jobs of its user without a token, and cancels them.
 #[test]
-fn a_link_shows_and_cancels_the_jobs_of_its_user() {
+fn link_shows_and_cancels_the_jobs_of_its_user() {
     let Some(mut page) = Page::start() else { return };
     let daemon = daemon_with(OPEN);
     let mark = marker();

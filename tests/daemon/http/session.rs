@@ -12,7 +12,7 @@ const VERSIONS: [&str; 3] = ["2025-03-26", "2025-06-18", "2025-11-25"];
 /// HTTP-04, HTTP-03: a session, a call with a JSON answer, and the end of the session, over both
 /// kinds of socket.
 #[test]
-fn a_session_calls_a_tool() {
+fn session_calls_a_tool() {
     let text = format!("{OPEN}[[listen]]\ntransport = \"http\"\npath = \"{{home}}/http.sock\"\n");
     let daemon = daemon_with(&text);
     let socket = daemon.home.path().join("http.sock");
@@ -49,7 +49,7 @@ fn is_answered_at_once(http: &mut ceased_tests::daemon::http::Http, version: &st
 
 /// HTTP-04: a missing id is 400, an unknown one 404, and a failed `initialize` makes no session.
 #[test]
-fn a_session_id_is_required_and_known() {
+fn session_id_is_required_and_known() {
     let daemon = daemon();
     let mut http = connect(&daemon);
     let reply = http.exchange(&[], &call(1, "echo", "{}"));
@@ -75,7 +75,7 @@ fn a_session_id_is_required_and_known() {
 
 /// HTTP-05: an unsupported revision is 400, an absent one is that of the session.
 #[test]
-fn the_revision_of_a_request_is_checked() {
+fn revision_of_a_request_is_checked() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-06-18");
     let id = ("mcp-session-id", session.id.as_str());
@@ -164,7 +164,7 @@ fn messages_and_media_types_are_checked() {
 
 /// HTTP-03: batches belong to 2025-03-26; their answers come in one array.
 #[test]
-fn a_batch_is_answered_by_an_array() {
+fn batch_is_answered_by_an_array() {
     let daemon = daemon();
     let batch =
         format!("[{},{}]", call(1, "echo", r#"{"text":"a"}"#), call(2, "sleep", r#"{"ms":1}"#));
@@ -183,7 +183,7 @@ fn a_batch_is_answered_by_an_array() {
 /// HTTP-07, CAN-08: after `notifications/cancelled` the work is stopped, and the stream ends
 /// without an answer.
 #[test]
-fn a_cancelled_call_is_stopped_and_not_answered() {
+fn cancelled_call_is_stopped_and_not_answered() {
     let daemon = daemon();
     for version in VERSIONS {
         let session = Session::begin(&daemon, version);
@@ -206,7 +206,7 @@ fn a_cancelled_call_is_stopped_and_not_answered() {
 
 /// RPC-02: a second request with an id in flight is refused; the first one keeps its stream.
 #[test]
-fn an_id_in_flight_is_not_taken_again() {
+fn id_in_flight_is_not_taken_again() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-11-25");
     let mark = marker();
@@ -223,7 +223,7 @@ fn an_id_in_flight_is_not_taken_again() {
 /// HTTP-04: a session whose client is away ends after `session_idle`, and its calls with it; an
 /// open stream holds a session.
 #[test]
-fn an_idle_session_ends() {
+fn idle_session_ends() {
     // Longer than a busy machine takes between two requests of the test.
     let daemon = daemon_with(&format!("{OPEN}session_idle = \"2s\"\n"));
     let held = Session::begin(&daemon, "2025-11-25");
@@ -245,7 +245,7 @@ fn an_idle_session_ends() {
 /// it; a client that resumes a stream within that time misses nothing, and one that keeps no stream
 /// open stays for `session_idle`.
 #[test]
-fn a_session_ends_after_the_loss_of_its_connections() {
+fn session_ends_after_the_loss_of_its_connections() {
     // Longer than a busy machine takes between the loss of a stream and its resumption.
     let daemon = daemon_with(&format!("{OPEN}gone = \"4s\"\n"));
     let quiet = Session::begin(&daemon, "2025-11-25");

@@ -114,7 +114,7 @@ fn parameter_headers_repeat_arguments() {
 /// HTTP-08, MOD-06: a closed connection is the cancel of its request, over both kinds of socket;
 /// a posted cancel has no effect.
 #[test]
-fn a_closed_stream_is_the_cancel() {
+fn closed_stream_is_the_cancel() {
     let text = format!(
         "{OPEN}[[listen]]\ntransport = \"http\"\npath = \"{{home}}/http.sock\"\n[log]\naudit = \"{{home}}/audit.jsonl\"\n"
     );
@@ -152,7 +152,7 @@ fn a_closed_stream_is_the_cancel() {
 /// HTTP-08: a client that closes its side and waits is answered; one that is gone is noticed
 /// although it said nothing.
 #[test]
-fn a_half_closed_client_is_answered() {
+fn half_closed_client_is_answered() {
     let daemon = daemon();
     for accept in ["application/json, text/event-stream", "application/json"] {
         let mut http = connect(&daemon);
@@ -174,7 +174,7 @@ fn a_half_closed_client_is_answered() {
 
 /// MOD-08 over HTTP: a subscription is a stream, and ends with its result.
 #[test]
-fn a_subscription_is_a_stream() {
+fn subscription_is_a_stream() {
     let mut daemon = daemon();
     let mut http = connect(&daemon);
     let body = modern(5, "subscriptions/listen", r#""notifications":{"toolsListChanged":true}"#);

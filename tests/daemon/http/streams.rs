@@ -42,7 +42,7 @@ fn messages_go_to_the_stream_of_their_request() {
 /// HTTP-06, HTTP-07: a stream of 2025-11-25 begins with an event without data and a time to wait;
 /// a client that lost it gets the missed events by a GET, and no others.
 #[test]
-fn a_lost_stream_is_resumed() {
+fn lost_stream_is_resumed() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-11-25");
     let mark = marker();
@@ -69,7 +69,7 @@ fn a_lost_stream_is_resumed() {
 
 /// HTTP-07: the answer to a call whose client lost its stream waits for it.
 #[test]
-fn a_missed_answer_is_replayed() {
+fn missed_answer_is_replayed() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-11-25");
     let mut stream = session.post(&daemon, &call(4, "sleep", r#"{"ms":1500}"#));
@@ -93,7 +93,7 @@ fn a_missed_answer_is_replayed() {
 
 /// HTTP-06: an id that is none of this session is refused, and so is a GET that takes no events.
 #[test]
-fn an_unknown_event_is_refused() {
+fn unknown_event_is_refused() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-11-25");
     for last in ["77-1", "x", "", "0-"] {
@@ -128,7 +128,7 @@ fn unrelated_messages_go_to_the_get_stream() {
 
 /// HTTP-04, HTTP-06: the end of a session ends its streams.
 #[test]
-fn the_end_of_a_session_ends_its_streams() {
+fn end_of_a_session_ends_its_streams() {
     let daemon = daemon();
     let session = Session::begin(&daemon, "2025-06-18");
     let mark = marker();
@@ -147,7 +147,7 @@ fn the_end_of_a_session_ends_its_streams() {
 
 /// A client that does not read its stream neither holds up the others nor fills the memory.
 #[test]
-fn a_client_that_does_not_read_holds_up_no_other() {
+fn client_that_does_not_read_holds_up_no_other() {
     let limits = "write_buffer_bytes = \"64KiB\"\nwrite_stall = \"500ms\"";
     let tool = "[[tool]]\nname = \"much\"\ncommand = [\"sh\", \"-c\", 'i=0; while :; do i=$((i+1)); echo $i >&3; done', \"x\", \"{t}\"]\nrun_as = \"daemon\"\n[tool.input.t]\ntype = \"string\"\nrequired = true\n";
     let daemon = daemon_within(limits, &format!("{OPEN}{tool}"));

@@ -286,7 +286,7 @@ fn exchanged(daemon: &Daemon, code: &str) -> (Http, String) {
 /// TSK-39: a link has the identity of the user that asked for it, once; its token sees and cancels
 /// the jobs of that user, and calls nothing.
 #[test]
-fn a_link_sees_and_cancels_the_jobs_of_its_user_and_calls_nothing() {
+fn link_sees_and_cancels_the_jobs_of_its_user_and_calls_nothing() {
     for listener in [OPEN, WITH_TOKENS] {
         let daemon = daemon_with(listener);
         let mark = marker();
@@ -343,7 +343,7 @@ fn a_link_sees_and_cancels_the_jobs_of_its_user_and_calls_nothing() {
 /// HTTP-02: a link is taken from the page of its own origin alone, and another page cannot use up
 /// its code.
 #[test]
-fn a_link_is_for_its_own_page() {
+fn link_is_for_its_own_page() {
     let daemon = daemon_with(&format!("{OPEN}allow_origins = [\"https://app.example\"]\n"));
     let (_, code) = link(&daemon);
     let port = daemon.http_address().port();
@@ -383,7 +383,7 @@ fn reload(daemon: &Daemon) {
 /// HTTP-02: access by a link outlives a reload, but not a listener, whose port another user of the
 /// machine may take.
 #[test]
-fn a_link_ends_with_a_listener() {
+fn link_ends_with_a_listener() {
     let second = OPEN.replace("127.0.0.1", "127.0.0.2");
     let daemon = daemon_with(&format!("{second}{OPEN}"));
     let (_, code) = link(&daemon);
@@ -407,7 +407,7 @@ fn a_link_ends_with_a_listener() {
 
 /// HTTP-02: a token of a token file may begin as those of links do.
 #[test]
-fn a_token_of_a_file_may_look_like_one_of_a_link() {
+fn token_of_a_file_may_look_like_one_of_a_link() {
     let daemon = daemon_with(WITH_TOKENS);
     let tokens = daemon.home.path().join("http-tokens");
     let token = "view-of-the-team-0123456789abcdef";
@@ -422,7 +422,7 @@ fn a_token_of_a_file_may_look_like_one_of_a_link() {
 /// TSK-39, TSK-40: an anonymous peer and one with a token get no link, and without a listener for
 /// the view there is none.
 #[test]
-fn a_link_is_for_users_of_the_unix_socket() {
+fn link_is_for_users_of_the_unix_socket() {
     let daemon = daemon_with(WITH_TOKENS);
     let bearer = format!("Bearer {TOKEN}");
     let mut with_token = headers("ceased/view", "");

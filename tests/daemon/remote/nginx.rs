@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use ceased_tests::daemon::{Home, wait_until};
 
 use super::kit::{Remote, proof};
-use crate::fleet::balancer;
+use crate::durable::fleet::balancer;
 use crate::probe::tls::Certificates;
 use crate::servers::kit::{error, say};
 

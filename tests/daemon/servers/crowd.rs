@@ -36,7 +36,7 @@ fn place_and_servers() -> (Place, String) {
 /// All calls start at once and are cancelled at once: every stray ends, an undisturbed client keeps
 /// its instances.
 #[test]
-fn a_crowd_that_cancels_at_once_leaves_nothing() {
+fn crowd_that_cancels_at_once_leaves_nothing() {
     let (place, servers) = place_and_servers();
     let daemon = place.start(&servers);
     let mut calm = daemon.peer();
@@ -56,7 +56,7 @@ fn a_crowd_that_cancels_at_once_leaves_nothing() {
 
 /// The daemon is killed with SIGKILL while all calls run: no process is left.
 #[test]
-fn a_killed_daemon_leaves_no_process() {
+fn killed_daemon_leaves_no_process() {
     let (place, servers) = place_and_servers();
     let daemon = place.start(&servers);
     let crowd = crowd(&place, (0..CLIENTS).map(|_| daemon.peer()).collect());

@@ -78,7 +78,7 @@ fn terminal_whose_cancel_is_ignored_ends_in_every_tier() {
         let is_run = ignored_cancel_of_a_terminal(tier, is_ordinary);
         assert!(is_run || is_ordinary, "{tier}");
     }
-    if crate::shutdown::tiers().contains(&"cgroup") {
+    if crate::service::shutdown::tiers().contains(&"cgroup") {
         assert!(ignored_cancel_of_a_terminal("cgroup", false));
     }
 }

@@ -15,7 +15,7 @@ use super::{ME, create, create_modern, handle, world, writes};
 /// MOD-04, CAN-06: a call that is taken back before it has a task gets none, at whichever moment,
 /// and its work is stopped in the name of its requestor.
 #[test]
-fn a_call_that_is_taken_back_gets_no_task() {
+fn call_that_is_taken_back_gets_no_task() {
     // In the same turn as the call: nothing of it has begun.
     let (mut w, mut store) = world(Limits::default());
     let c = w.connect(ME);
@@ -95,7 +95,7 @@ fn in_a_session_the_handle_comes() {
 /// DUR-01: an operator, or the owner, may stop such a job by its number; its creator is given the
 /// handle of a task, and told that it was cancelled.
 #[test]
-fn a_job_is_stopped_by_its_number() {
+fn job_is_stopped_by_its_number() {
     for written in [false, true] {
         let (mut w, mut store) = world(Limits::default());
         let c = w.open_as(ME, NEWEST);

@@ -18,7 +18,7 @@ fn every_fault_still_applies() {
 
 /// The table lists exactly these faults, and each of them was caught.
 #[test]
-fn the_table_matches_the_list_of_faults() {
+fn table_matches_the_list_of_faults() {
     let table =
         std::fs::read_to_string(workspace::root().join("tests/simulator/mutants/README.md"));
     let table = table.expect("the table can be read");

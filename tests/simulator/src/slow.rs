@@ -498,7 +498,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_grammar_is_that_of_rfc_8259() {
+    fn grammar_is_that_of_rfc_8259() {
         for good in
             ["0", "-0", "1.5e-7", "[]", "[1, {\"a\":[]}]", "{ }", "\"\\u00e4\\n\"", " null "]
         {

@@ -117,7 +117,7 @@ mod tests {
     /// Whatever comes, goes, and comes late: the same as a sorted set, in pieces that stay short,
     /// however many wait. Nothing that waits is moved but in its own piece.
     #[test]
-    fn a_lane_is_a_sorted_set() {
+    fn lane_is_a_sorted_set() {
         let (mut lane, mut set) = (JobLane::default(), BTreeSet::new());
         let mut random = 1_u64;
         for turn in 0..60_000_u64 {

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_hosts_a_role_and_a_mode() {
+    fn address_has_hosts_a_role_and_a_mode() {
         let address = Address::parse(
             "postgres://ceased:p%40ss%3A@db1:6432,[::1]:7000,db3/tasks?sslmode=verify-full&sslrootcert=/etc/ca.pem",
         );

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_launch_survives_the_way_to_a_guard() {
+    fn launch_survives_the_way_to_a_guard() {
         let mut launch = launch(&["true", "", "two words"]);
         let below = Some(WorkingDir { base: "/tmp".into(), below: Some("a/b".into()) });
         for (cwd, user) in [(None, None), (below, Some(1)), (None, Some(0))] {

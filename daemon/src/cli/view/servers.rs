@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_server_shows_in_the_overview() {
+    fn failed_server_shows_in_the_overview() {
         let (tone, text) = status().servers_in_words().unwrap();
         assert_eq!((tone, &*text), (Tone::Bad, "1 ready, 1 failed; 1 instance"));
         assert_eq!(Status::default().servers_in_words(), None);

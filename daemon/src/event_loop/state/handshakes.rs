@@ -271,7 +271,7 @@ mod tests {
 
     /// Every way out of the table takes the deadline with it.
     #[test]
-    fn a_handshake_has_one_deadline() {
+    fn handshake_has_one_deadline() {
         let mut handshakes = Handshakes::default();
         let one = begin(&mut handshakes, 1, 7);
         assert_eq!(handshakes.deadline(), Some(at(5_000)));

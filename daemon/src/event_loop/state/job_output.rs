@@ -304,7 +304,7 @@ mod tests {
 
     /// OUT-02
     #[test]
-    fn the_oldest_output_is_forgotten_first() {
+    fn oldest_output_is_forgotten_first() {
         let mut outputs = JobOutputs::default();
         let few = limits(2, 3);
         (1..=3).for_each(|job| run(&mut outputs, job, &ANN, job, few));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_ended_instances_are_kept() {
+    fn latest_ended_instances_are_kept() {
         let logs = logs(20);
         let first = logs.read("a", None, (0, None), &viewer(0, true)).unwrap();
         assert_eq!((&first["instance"], &first["next"]), (&json!(13), &json!(14)));

@@ -144,7 +144,7 @@ mod tests {
     const BOB: Identity = Identity::User(2);
 
     #[test]
-    fn a_code_is_exchanged_once_and_within_its_time() {
+    fn code_is_exchanged_once_and_within_its_time() {
         let (mut passes, now) = (Passes::default(), Instant::now());
         let code = passes.link(&ANN, Rights::Full, now).unwrap();
         assert_eq!(passes.identity(&code, now), None, "a code is no token");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_pass_of_an_identity_gives_way() {
+    fn oldest_pass_of_an_identity_gives_way() {
         let (mut passes, now) = (Passes::default(), Instant::now());
         let other = passes.link(&BOB, Rights::InsideJob, now).unwrap();
         let codes: Vec<String> =

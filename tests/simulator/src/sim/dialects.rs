@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_simulator_knows_every_session() {
+    fn simulator_knows_every_session() {
         for dialect in ceased_core::protocol::revision::ALL {
             if ceased_core::protocol::revision::Dialect::negotiate(dialect.revision) != dialect {
                 assert_eq!(dialect.revision, STATELESS, "{} is not simulated", dialect.name);
