@@ -87,6 +87,9 @@ struct Walk {
     next: u64,
     /// Whether the table's clock jumps in this walk: then leases may end early, before work has ended.
     jumps: bool,
+    /// Whether time passes in long steps in this walk, which end leases and outlast late answers, and every hint
+    /// is lost.
+    is_harsh: bool,
     walked: Walked,
 }
 
@@ -110,9 +113,10 @@ impl Walk {
         for number in 0..count {
             nodes.push(Node::start(&settings, &mut table, number, rate(&mut rng)));
         }
-        let jumps = rng.once_in(4);
+        let (jumps, is_harsh) = (rng.once_in(4), rng.once_in(4));
         let clients = Clients::default();
-        Self { rng, settings, table, nodes, clients, next: 1, jumps, walked: Walked::default() }
+        let walked = Walked::default();
+        Self { rng, settings, table, nodes, clients, next: 1, jumps, is_harsh, walked }
     }
 
     fn step(&mut self) {
@@ -128,13 +132,13 @@ impl Walk {
             }
             72..74 => self.nodes[at].deliver_written(),
             74..76 => self.nodes[at].deliver_heard(),
-            76..80 => {
+            76..80 if !self.is_harsh => {
                 let (late, twice) = (self.rng.once_in(3), self.rng.once_in(3));
                 self.nodes[at].look(&self.table, late, twice);
             }
             80..86 => self.end_work(at),
             86..89 => {
-                let by = 1 + self.rng.below(3000) as u64;
+                let by = 1 + self.rng.below(if self.is_harsh { 8000 } else { 3000 }) as u64;
                 self.pass(by);
             }
             89..92 => self.reap(at),

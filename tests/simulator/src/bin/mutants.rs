@@ -212,6 +212,7 @@ fn cargo(folder: &Path, arguments: &[&str], within: Duration) -> io::Result<Resu
         .env("CARGO_TARGET_DIR", folder.join("target"))
         .env("RUST_BACKTRACE", "0")
         // The copy is in another folder.
+        .env("CEASED_SIM_FLEET", "600")
         .env("CEASED_SCHEMAS", schemas)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
@@ -340,7 +341,7 @@ const HEAD: &str = "# Deliberate faults and the tests that catch them\n\n\
     core,\n`sim-upstreams` the simulator with servers behind the engine, `sim-agents` that with agents \
     between\nthe engine and its clients, `process` the tests inside the package that \
     runs commands, `peers` those of\nthe daemon for the identity of peers, `remotes` those for servers by URL,\n`fleet` the walk of \
-    several engines around one table, `fleet-table` the tests of that table on PostgreSQL, `fleet-node`\nthose \
+    several engines around one table with 600 seeds, `fleet-table` the tests of that table on PostgreSQL, `fleet-node`\nthose \
     of the daemon for its part in a fleet.\n\n\
     | fault | effect | caught by | first failure |\n| --- | --- | --- | --- |\n";
 
