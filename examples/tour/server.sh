@@ -2,7 +2,7 @@
 send() { printf '{"jsonrpc":"2.0","id":%s,%s}\n' "$id" "$1"; }
 
 while IFS= read -r line; do
-  id="$(printf '%s\n' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')"
+  id="$(printf '%s\n' "$line" | sed -n -e 's/.*"id":\(-\{0,1\}[0-9][0-9]*\).*/\1/p' -e 's/.*"id":\("[^"]*"\).*/\1/p')"
   case "$line" in
     *'"initialize"'*)
       send '"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"builder","version":"1"}}' ;;
