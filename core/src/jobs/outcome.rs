@@ -138,7 +138,7 @@ impl Engine {
             Purpose::Task => self.end_task_of(id, job, outcome, why),
             Purpose::Retry(state) => {
                 let answer = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
-                self.suspended.keep_outcome(*state, with_hints(job, answer).map(Json::kept));
+                self.suspended.keep_outcome(*state, with_hints(job, answer));
             }
         }
     }
@@ -147,7 +147,6 @@ impl Engine {
         let Some(task) = job.task else { return };
         show_held_progress(&mut self.outbox, &mut self.tasks, id, job);
         let outcome = into_answer(outcome, why, job.tool.timeout, job.terms.dialect());
-        let outcome = outcome.map(Json::kept);
         let failure = crate::jobs::result::failure(&outcome).map(|text| self.outbox.clean(&text));
         let (change, message) = match failure {
             None => (Change::Complete, None),

@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<Json>() == size_of::<Box<str>>());
 
 /// The result of a relayed request.
 struct RelayedText {
-    text: String,
+    text: Box<str>,
     is_bare: bool,
 }
 
@@ -69,19 +69,12 @@ impl Json {
         }
     }
 
-    /// As [`Json::from_checked`], for a text of which [`Json::is_bare`] is known.
+    /// As [`Json::from_checked`], for a text of which [`Json::is_bare`] is known. It holds no more memory
+    /// than the text takes, since it may be kept.
     pub(crate) fn of_result(text: Cow<'_, str>, is_bare: bool) -> Self {
-        let json = Self(JsonText::Result(RelayedText { text: text.into_owned(), is_bare }.into()));
+        let json = Self(JsonText::Result(RelayedText { text: text.into(), is_bare }.into()));
         debug_assert!(serde_json::from_str::<IgnoredAny>(json.get()).is_ok(), "no JSON: {json:?}");
         json
-    }
-
-    /// The same value in a buffer no longer than it, to be kept.
-    pub(crate) fn kept(self) -> Self {
-        match &self.0 {
-            JsonText::Own(_) => self,
-            JsonText::Result(_) => self.clone(),
-        }
     }
 }
 
