@@ -414,6 +414,8 @@ impl Remote {
             return self.close(slot);
         }
         self.read_response(slot, read, now);
+        // The head releases a cancel that has waited for it.
+        self.pump(now);
     }
 
     /// The server has closed a connection, or it is lost for this reason.

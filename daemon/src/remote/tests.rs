@@ -190,6 +190,24 @@ fn silent_call_is_given_up_and_cancelled() {
     );
 }
 
+/// REM-02: a cancel that waits until its call is with the server is posted once a response begins, also if
+/// nothing else happens.
+#[test]
+fn cancel_is_posted_when_the_response_begins() {
+    let (mut kit, slot) = Kit::in_session();
+    kit.call(2);
+    kit.sent(slot);
+    kit.cancel(2);
+    let before = kit.newest();
+    kit.receive(slot, STREAM);
+    assert_ne!(kit.newest(), before, "nothing is posted");
+    let told = kit.newest();
+    let sent = kit.sent(told);
+    assert!(sent.contains("notifications/cancelled"), "{sent}");
+    kit.answer(told, "202 Accepted", "", "");
+    assert_eq!(kit.news.iter().filter_map(fate).collect::<Vec<_>>(), [CancelFate::Told]);
+}
+
 /// REM-02: a cancel of HTTP+SSE is posted to the place that its stream has named, and the answer
 /// that comes all the same is that of the call.
 #[test]
