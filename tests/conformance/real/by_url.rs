@@ -59,7 +59,7 @@ pub(super) fn daemon(url: &str, more: &str) -> Daemon {
     let (socket, audit) = (home.socket(), home.path().join("audit.log"));
     home.configure_as(&format!(
         "[[listen]]\ntransport = \"unix\"\npath = {socket:?}\n[log]\naudit = {audit:?}\n\
-         [[server]]\nname = \"far\"\nurl = {url:?}\ncancel_grace = \"4s\"\n{more}\n"
+         [[server]]\nname = \"far\"\nurl = {url:?}\ncancel_grace = \"1s\"\n{more}\n"
     ));
     Daemon::start_in(home)
 }

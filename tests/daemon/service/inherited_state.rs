@@ -372,8 +372,7 @@ fn unavailable_isolation_is_reported() {
     assert!(ran.err.contains(why) && ran.err.contains("calls of alone fail"), "{ran:?}");
     let command = home.command_after(line, &["serve"]);
     let daemon = Daemon::start_with(home, command);
-    let log = daemon.home.log();
-    assert!(log.contains("cannot create a pid namespace"), "{log}");
+    wait_until("the log says it", || daemon.home.log().contains("cannot create a pid namespace"));
     let mut peer = daemon.peer();
     let id = peer.call("alone", "{}");
     let answer = peer.answer(id);
