@@ -30,6 +30,8 @@ pub(super) enum Named {
 #[derive(Default)]
 pub(super) struct Directory {
     tools: BTreeMap<String, String>,
+    /// Nodes of tasks; empty without a fleet.
+    nodes: BTreeMap<String, String>,
     pub(super) status: Option<Status>,
 }
 
@@ -43,7 +45,38 @@ impl Directory {
         let status = ps::read(&raw, daemon)?;
         let tools =
             status.task_list.iter().map(|task| (task.task.clone(), task.tool.clone())).collect();
-        Ok(Self { tools, status: Some(status) })
+        let own = status.host.fleet.as_ref().map(|fleet| fleet.node.as_str());
+        let nodes = status.task_list.iter().filter_map(|task| {
+            let node = task.node.as_deref().or(own)?;
+            Some((task.task.clone(), node.to_owned()))
+        });
+        Ok(Self { tools, nodes: nodes.collect(), status: Some(status) })
+    }
+
+    /// Takes over what an older directory knows of these tasks and this one does not.
+    pub(super) fn keep<'a>(&mut self, older: &Self, tasks: impl Iterator<Item = &'a str>) {
+        for task in tasks {
+            if self.knows(task) {
+                continue;
+            }
+            self.tools.extend(older.tools.get_key_value(task).map(owned));
+            self.nodes.extend(older.nodes.get_key_value(task).map(owned));
+        }
+    }
+
+    /// Whether the daemon is a node of a fleet.
+    pub(super) fn has_nodes(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.host.fleet.is_some())
+    }
+
+    /// The node of a fleet that runs or ran a task, where it is known.
+    pub(super) fn node(&self, task: &str) -> Option<&str> {
+        self.nodes.get(task).map(String::as_str)
+    }
+
+    /// A state with the node of its task, where that is known.
+    pub(super) fn placed(&self, state: &str, task: &str) -> String {
+        self.node(task).map_or_else(|| state.to_owned(), |node| format!("{state} at {node}"))
     }
 
     /// The tool of a task; `-` where it is not known.
@@ -55,6 +88,10 @@ impl Directory {
     pub(super) fn knows(&self, task: &str) -> bool {
         self.tools.contains_key(task)
     }
+}
+
+fn owned((id, text): (&String, &String)) -> (String, String) {
+    (id.clone(), text.clone())
 }
 
 /// Whether the server is a daemon of this program, by the name it gives itself.

@@ -44,7 +44,7 @@ pub(super) fn tasks(
         table.row(vec![
             Cell::new(directory::shortened(&task.id, length)),
             Cell::new(known.tool(&task.id)),
-            Cell::toned(state, tone),
+            Cell::toned(known.placed(&state, &task.id), tone),
             Cell::new(local.short(&task.created_at)),
             Cell::new(ttl(task)),
             Cell::toned(one_line(task.message.as_deref()), Tone::Quiet),
@@ -104,6 +104,7 @@ pub(super) fn get(args: &GetArgs, io: &mut Io<'_>, backend: &dyn Backend) -> Res
     ];
     fields.extend(task.message.clone().map(|message| ("message", message)));
     let raw = serde_json::from_str(task.raw.get()).unwrap_or_default();
+    fields.extend(known.node(&task.id).map(|node| ("node", node.to_owned())));
     fields.extend(work(&raw).map(|work| ("work", work.to_owned())));
     fields.extend(task.poll_interval.map(|interval| ("poll", in_words(interval))));
     let rows: Vec<Vec<String>> =

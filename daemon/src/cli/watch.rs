@@ -1,7 +1,7 @@
 //! `ceased watch`: prints a line for every change of one task, or of all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::{io, mem};
 use std::time::Duration;
 
 use super::args::{DaemonArgs, WatchArgs};
@@ -12,7 +12,8 @@ use super::table::{has_colours, paint, tone_of};
 use super::tasks::unknown;
 use super::view::Tone;
 use super::{Backend, Exit, Failure, Io, discover};
-use ceased_client::{Client, Notification, Task, TaskStatus};
+use ceased_client::{Client, Error, Notification, Task, TaskStatus};
+use ceased_core::rpc::error::code;
 use serde_json::{Value, json};
 
 /// Default polling interval.
@@ -27,6 +28,8 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(3_600);
 /// Columns of a terminal for the name of the tool, and for the longest state.
 const TOOL_WIDTH: usize = 12;
 const STATE_WIDTH: usize = 14;
+/// Columns of a terminal for the node of a task in a fleet.
+const NODE_WIDTH: usize = 12;
 
 /// The printed part of a task.
 type Seen = (TaskStatus, Option<String>);
@@ -49,6 +52,7 @@ pub(super) fn watch(
         known: Directory::of(client, &args.daemon)?,
         local: LocalTime::of_user(),
         seen: BTreeMap::new(),
+        is_waiting: false,
     };
     let watched = match &id {
         Some(id) => watch.one(client, id),
@@ -70,12 +74,15 @@ struct Watch<'a, 'io> {
     known: Directory,
     local: LocalTime,
     seen: BTreeMap<String, Seen>,
+    /// The daemon cannot tell of tasks, and the user knows.
+    is_waiting: bool,
 }
 
 impl Watch<'_, '_> {
     fn one(&mut self, client: &mut Client, id: &str) -> Result<Exit, Failure> {
         loop {
-            let task = client.task(id).map_err(|error| unknown(error, id))?;
+            let task = self.ask(client, |client| client.task(id));
+            let task = task.map_err(|error| unknown(error, id))?;
             self.show(&task)?;
             if task.status.is_terminal() {
                 return Ok(Exit::Done);
@@ -90,8 +97,8 @@ impl Watch<'_, '_> {
     fn all(&mut self, client: &mut Client) -> Result<Exit, Failure> {
         let mut is_first = true;
         loop {
-            let tasks = client.tasks()?;
-            self.learn(client, tasks.iter())?;
+            let tasks = self.ask(client, Client::tasks)?;
+            self.learn(client, &tasks)?;
             for task in &tasks {
                 // A task that had ended before is no change.
                 if is_first && task.status.is_terminal() {
@@ -122,15 +129,36 @@ impl Watch<'_, '_> {
         }
     }
 
-    /// Asks for the tools of tasks that were not there before.
-    fn learn<'t>(
+    /// Asks again while the database of a fleet is away: a watch outlives its failover.
+    fn ask<T>(
         &mut self,
         client: &mut Client,
-        mut tasks: impl Iterator<Item = &'t Task>,
-    ) -> Result<(), Failure> {
+        question: impl Fn(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match question(client) {
+                Err(Error::Rpc(refused)) if refused.code == code::STORE_UNAVAILABLE => {
+                    if !mem::replace(&mut self.is_waiting, true) {
+                        self.io.say("the daemon cannot tell of tasks now; asking again");
+                    }
+                    client.idle(LOOK_EVERY, &mut |_| {})?;
+                }
+                answer => {
+                    self.is_waiting = false;
+                    return answer;
+                }
+            }
+        }
+    }
+
+    /// Asks for the tools and nodes of tasks that were not there before.
+    fn learn(&mut self, client: &mut Client, tasks: &[Task]) -> Result<(), Failure> {
         let is_new = |task: &Task| !self.known.knows(&task.id) && !self.seen.contains_key(&task.id);
-        if tasks.any(is_new) && directory::is_ceased(client) {
-            self.known = Directory::of(client, self.daemon)?;
+        if tasks.iter().any(is_new) && directory::is_ceased(client) {
+            let known = Directory::of(client, self.daemon)?;
+            let before = mem::replace(&mut self.known, known);
+            // A status shows the newest tasks alone.
+            self.known.keep(&before, tasks.iter().map(|task| task.id.as_str()));
         }
         Ok(())
     }
@@ -146,7 +174,11 @@ impl Watch<'_, '_> {
         if self.json {
             let task_value: Value = serde_json::from_str(task.raw.get()).unwrap_or_default();
             let tool = self.known.knows(&task.id).then(|| self.known.tool(&task.id));
-            format::json(&json!({"tool": tool, "task": task_value}), self.io)?;
+            let mut line = json!({"tool": tool, "task": task_value});
+            if self.known.has_nodes() {
+                line["node"] = self.known.node(&task.id).into();
+            }
+            format::json(&line, self.io)?;
             return self.io.out.flush();
         }
         let (time, state) = (self.local.short(&task.last_updated_at), task.status.to_string());
@@ -155,17 +187,23 @@ impl Watch<'_, '_> {
         }
         // Programs read lines without a heading and with whole ids; people read columns.
         let (length, tool, width) = match self.io.out_is_terminal {
-            true => (8, TOOL_WIDTH, STATE_WIDTH),
+            true => (8, TOOL_WIDTH, self.state_width()),
             false => (usize::MAX, 0, 0),
         };
         let id = clean(directory::shortened(&task.id, length));
         let name = clean(self.known.tool(&task.id));
         write!(self.io.out, "{time}  {id}  {name:<tool$}  ")?;
-        paint(self.io.out, &state, tone_of(&state), self.colours)?;
+        let tone = tone_of(&state);
+        let state = self.known.placed(&state, &task.id);
+        paint(self.io.out, &clean(&state), tone, self.colours)?;
         let gap = width.saturating_sub(state.len()) + 2;
         let message = if message.is_empty() { message } else { format!("{:gap$}{message}", "") };
         writeln!(self.io.out, "{message}")?;
         self.io.out.flush()
+    }
+
+    fn state_width(&self) -> usize {
+        STATE_WIDTH + if self.known.has_nodes() { NODE_WIDTH } else { 0 }
     }
 
     /// Prints the heading, once.
@@ -174,7 +212,7 @@ impl Watch<'_, '_> {
             return Ok(());
         }
         self.has_heading = true;
-        let [tool, state] = [TOOL_WIDTH, STATE_WIDTH];
+        let [tool, state] = [TOOL_WIDTH, self.state_width()];
         let (names, last) = (["TIME", "ID", "TOOL", "STATE"], "MESSAGE");
         let [when, id, what, how] = names;
         let heading = format!("{when:<time$}  {id:<8}  {what:<tool$}  {how:<state$}  {last}");

@@ -46,7 +46,8 @@ struct TaskStatus {
     node: String,
 }
 
-/// The members of the fleet, and the newest tasks of the viewer; for `None` those of all that have no end.
+/// The members of the fleet, and the newest tasks of the viewer; for `None` those of all, with those without
+/// an end first.
 pub(super) fn look(
     table: &mut PostgresTable,
     options: &FleetOptions,

@@ -132,6 +132,45 @@ fn nodes_and_their_tasks_are_shown_at_every_node() {
     assert!(got.contains("ceased"), "{got}");
 }
 
+/// FLT-01: a watch at one node shows the changes of tasks of all nodes, each with its node.
+#[test]
+fn tasks_of_all_nodes_are_watched_at_every_node() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let waits = created(&mut at_a, "sleep", r#"{"ms":60000}"#);
+    let watch = Program::start(&b.home, b.home.command(&["watch", "--json"]));
+    let shows = |task: &str, status: &str, tool: &str, node: &str| {
+        wait_until("the watch shows it", || {
+            watch.out().lines().any(|line| {
+                let Ok(line) = serde_json::from_str::<Value>(line) else { return false };
+                OutputSchema::read().check("watch", &line).unwrap();
+                let is = line["task"]["taskId"] == task && line["task"]["status"] == status;
+                assert!(!is || (&line["node"], &line["tool"]) == (&json!(node), &json!(tool)));
+                is
+            })
+        });
+    };
+    shows(&waits, "working", "sleep", "a");
+    // It may end before a look.
+    let failed = created(&mut at_a, "fail", "{}");
+    shows(&failed, "failed", "fail", "a");
+    let own = created(&mut at_b, "sleep", r#"{"ms":60000}"#);
+    shows(&own, "working", "sleep", "b");
+    at_a.result("tasks/cancel", &of_task(&waits));
+    shows(&waits, "cancelled", "sleep", "a");
+    watch.signal(Signal::INT);
+    assert_eq!(watch.wait().code, Some(130));
+    let shown = |arguments: &[&str]| b.home.run(arguments).out;
+    let tasks = shown(&["tasks"]);
+    for state in ["working at b", "failed at a", "cancelled at a"] {
+        assert!(tasks.contains(state), "{tasks}");
+    }
+    assert!(shown(&["get", &failed]).lines().any(|line| line.split_whitespace().eq(["node", "a"])));
+    assert!(shown(&["watch", &failed]).contains("  fail  failed at a"));
+}
+
 /// An idempotency key names one call at all nodes: the call under way, its answer, its task, and never a
 /// second run.
 #[test]

@@ -111,7 +111,7 @@ impl PostgresTable {
         rows.iter().map(rows::node).collect::<Result<_, _>>().map_err(|error| failure(&error))
     }
 
-    /// The newest tasks of an identity, or of all that have no end, the newest first.
+    /// The newest tasks of an identity, or of all: then those without an end first.
     ///
     /// # Errors
     /// [`Failure`].
@@ -126,7 +126,7 @@ impl PostgresTable {
         let most = Value::Int8(most.into());
         let pushed = match viewer {
             Some(viewer) => batch.push(&statements::NEWEST, &[Value::Text(viewer), most]),
-            None => batch.push(&statements::LIVE, &[most]),
+            None => batch.push(&statements::NEWEST_OF_ALL, &[most]),
         };
         pushed.map_err(too_large)?;
         let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;

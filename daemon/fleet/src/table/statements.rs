@@ -203,10 +203,16 @@ macro_rules! placed {
     };
 }
 
-/// Tasks without an end, the newest first.
-pub(super) const LIVE: Statement = Statement {
-    name: "live",
-    sql: concat!(placed!(), "WHERE status < 2 ORDER BY created DESC LIMIT $1::int8"),
+/// Tasks of all: the newest without an end, then those with one that are kept longest.
+pub(super) const NEWEST_OF_ALL: Statement = Statement {
+    name: "newest_of_all",
+    sql: concat!(
+        "(",
+        placed!(),
+        "WHERE status < 2 ORDER BY created DESC LIMIT $1::int8) UNION ALL (",
+        placed!(),
+        "WHERE status >= 2 ORDER BY expires DESC LIMIT $1::int8) LIMIT $1::int8"
+    ),
 };
 
 /// Tasks of an identity, the newest first.

@@ -175,6 +175,25 @@ fn notification_replaces_a_poll() {
     assert_eq!(ran.out, format!("{time}  a  -  working\n{time}  a  -  failed\n"));
 }
 
+/// A watch outlives an outage of the database.
+#[test]
+fn watch_asks_again_while_the_store_is_away() {
+    let mut looks = 0;
+    let ran = stage(move |talk, message| {
+        looks += 1;
+        match looks {
+            2 => talk.refuse(message, json!({"code": -31006, "message": "away"})),
+            3.. => talk.answer(message, task("a", "completed")),
+            _ => talk.answer(message, task("a", "working")),
+        }
+    })
+    .run(&["watch", "a"]);
+    assert_eq!(ran.exit, Exit::Done, "{}", ran.err);
+    let lines: Vec<&str> = ran.out.lines().collect();
+    assert!(lines.len() == 2 && lines[1].ends_with("completed"), "{lines:?}");
+    assert_eq!(ran.err.matches("asking again").count(), 1, "{}", ran.err);
+}
+
 #[test]
 fn all_tasks_are_watched_until_ctrl_c() {
     let mut looks = 0;

@@ -136,7 +136,10 @@ impl Task {
         lines.extend(self.ttl_left_ms.map(|left| format!("kept for {}", span(left))));
         lines.push(match (self.job, &self.node) {
             (Some(job), _) => format!("its job is {job}"),
-            (None, Some(node)) => format!("it runs at the node {node}"),
+            (None, Some(node)) => {
+                let is_live = matches!(&*self.status, "working" | "input_required");
+                format!("it {} at the node {node}", if is_live { "runs" } else { "ran" })
+            }
             (None, None) => "no running job".into(),
         });
         lines

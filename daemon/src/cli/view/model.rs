@@ -135,7 +135,7 @@ pub(in crate::cli) struct Task {
     pub(in crate::cli) node: Option<String>,
 }
 
-/// The daemons that share a table of tasks, and the live tasks there.
+/// The daemons that share a table of tasks, and the newest tasks there.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(in crate::cli) struct Fleet {
