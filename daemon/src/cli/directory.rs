@@ -53,7 +53,7 @@ impl Directory {
         Ok(Self { tools, nodes: nodes.collect(), status: Some(status) })
     }
 
-    /// Takes over what an older directory knows of these tasks and this one does not.
+    /// Takes over the entries of these tasks that an older directory alone has.
     pub(super) fn keep<'a>(&mut self, older: &Self, tasks: impl Iterator<Item = &'a str>) {
         for task in tasks {
             if self.knows(task) {
