@@ -1,8 +1,8 @@
 //! `ceased watch`: prints a line for every change of one task, or of all.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::{io, mem};
 use std::time::Duration;
+use std::{io, mem};
 
 use super::args::{DaemonArgs, WatchArgs};
 use super::directory::{self, Directory};
