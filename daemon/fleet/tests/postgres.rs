@@ -114,6 +114,12 @@ fn host_that_takes_writes_is_used() {
     let mut address = server.tcp();
     address.hosts.insert(0, Host::Tcp("127.0.0.1".to_owned(), closed));
     assert_eq!(open(&address).host(), &address.hosts[1]);
+    // One that is silent, as after a loss of power, leaves time for the others.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    address.hosts.insert(0, Host::Tcp("127.0.0.1".to_owned(), port));
+    let opened = Session::open(&address, "", Instant::now() + Duration::from_secs(2));
+    assert_eq!(opened.unwrap().host(), &address.hosts[2]);
     // A standby is one that takes no writes.
     let read_only = "ALTER DATABASE postgres SET default_transaction_read_only = on";
     open(&server.tcp()).script(read_only, soon()).unwrap();

@@ -12,7 +12,7 @@ use super::authentication::{Authentication, Progress};
 use super::batch::Batch;
 use super::error::{PgError, ServerError};
 use super::rows::{Row, Rows};
-use super::stream::Stream;
+use super::stream::{Stream, share};
 
 /// Most notifications that wait to be taken; later ones are dropped, since each is a hint alone.
 const NOTIFICATIONS: usize = 4096;
@@ -51,16 +51,18 @@ struct Answers {
 }
 
 impl Session {
-    /// Connects to the first host of the address that takes writes. `settings` are SQL, run once.
+    /// Connects to the first host of the address that takes writes; one that does not answer leaves the others
+    /// their share of the time. `settings` are SQL, run once.
     ///
     /// # Errors
     /// [`PgError`]; [`PgError::NoneWritable`] has the reason of each host where there are several.
     pub fn open(address: &Address, settings: &str, deadline: Instant) -> Result<Self, PgError> {
         let mut reasons = Vec::new();
-        for host in &address.hosts {
-            let opened = Self::open_host(address, host, deadline).and_then(|mut session| {
-                session.script(settings, deadline)?;
-                match session.is_writable(deadline)? {
+        for (host, rest) in address.hosts.iter().zip((1..=address.hosts.len()).rev()) {
+            let share = share(deadline, rest)?;
+            let opened = Self::open_host(address, host, share).and_then(|mut session| {
+                session.script(settings, share)?;
+                match session.is_writable(share)? {
                     true => Ok(session),
                     false => Err(PgError::NoneWritable("it is a standby".to_owned())),
                 }

@@ -138,11 +138,12 @@ impl Stream {
     }
 }
 
-/// Connects to a name; each of its addresses gets the time that is left.
+/// Connects to a name; one of its addresses that does not answer leaves the others their share of the time.
 fn connect(name: &str, port: u16, deadline: Instant) -> Result<TcpStream, PgError> {
     let mut why = io::Error::new(ErrorKind::NotFound, "the name has no address");
-    for address in (name, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, left(deadline)?) {
+    let addresses: Vec<_> = (name, port).to_socket_addrs()?.collect();
+    for (address, rest) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        match TcpStream::connect_timeout(address, left(share(deadline, rest)?)?) {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
                 return Ok(stream);
@@ -151,6 +152,12 @@ fn connect(name: &str, port: u16, deadline: Instant) -> Result<TcpStream, PgErro
         }
     }
     Err(why.into())
+}
+
+/// A deadline for the first of so many that have the time until this one.
+pub(super) fn share(deadline: Instant, count: usize) -> Result<Instant, PgError> {
+    let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+    Ok(Instant::now() + left(deadline)? / count)
 }
 
 /// The time until a deadline, which has not passed.
