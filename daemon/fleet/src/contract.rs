@@ -263,6 +263,26 @@ pub enum KeyFound {
 }
 
 impl FleetWrite {
+    /// The task that other nodes have to look at after it.
+    #[must_use]
+    pub const fn changed(&self) -> Option<TaskId> {
+        match self {
+            Self::Change { task, .. }
+            | Self::End { task, .. }
+            | Self::Cancel { task, .. }
+            | Self::Send { task, .. }
+            | Self::Receipt { task, .. } => Some(*task),
+            Self::New { .. }
+            | Self::Delete(_)
+            | Self::Watch(_)
+            | Self::Unwatch(_)
+            | Self::Taken(_)
+            | Self::Claim { .. }
+            | Self::Keyed { .. }
+            | Self::Drain => None,
+        }
+    }
+
     /// The task it is about.
     #[must_use]
     pub const fn task(&self) -> Option<TaskId> {
@@ -303,16 +323,6 @@ pub enum Verdict {
     Done,
     /// A key was claimed.
     Key(KeyFound),
-}
-
-/// A batch that was carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Committed {
-    /// The result of each write.
-    pub verdicts: Vec<Verdict>,
-    /// Other nodes that have something to look at: they run or watch a task that has changed, or have a
-    /// message. To be hinted now that it is carried out; a hint may be lost.
-    pub hints: Vec<Epoch>,
 }
 
 /// A task as it is in the table.
@@ -537,8 +547,6 @@ pub enum Resolved {
 pub struct Reaped {
     /// Nodes that are no members any more by this.
     pub nodes: Vec<Epoch>,
-    /// Nodes that watch a task that has ended by this.
-    pub hints: Vec<Epoch>,
     /// Tasks that have the given end by this.
     pub tasks: Vec<TaskId>,
     /// True when there may be more to do.
@@ -554,11 +562,13 @@ pub trait SharedTable: Send {
     /// [`Failure`].
     fn join(&mut self, node: &NodeInfo, deadline: Instant) -> Result<Epoch, Failure>;
 
-    /// Carries out these writes in order, and renews the lease; an empty batch only renews it.
+    /// Carries out these writes in order, and renews the lease; an empty batch only renews it. The verdicts on
+    /// them.
     ///
     /// # Errors
     /// [`Failure`].
-    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure>;
+    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant)
+    -> Result<Vec<Verdict>, Failure>;
 
     /// Finds out whether the last batch was carried out, which failed with [`Failure::Unknown`].
     ///
@@ -571,6 +581,18 @@ pub trait SharedTable: Send {
     /// # Errors
     /// [`Failure`].
     fn fetch(&mut self, wanted: &[Wanted], deadline: Instant) -> Result<Vec<Found>, Failure>;
+
+    /// Nodes other than this one that run or watch one of these tasks, to be hinted. Asked after the change was
+    /// carried out: a watch that is stored later is followed by a look that finds the change.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    fn concerned(
+        &mut self,
+        node: Epoch,
+        tasks: &[TaskId],
+        deadline: Instant,
+    ) -> Result<Vec<Epoch>, Failure>;
 
     /// Ends the membership of nodes whose lease is over, and gives their tasks this end (FLT-04), some at a
     /// time.

@@ -9,9 +9,9 @@ use ceased_core::tasks::status::Status;
 use ceased_core::time::Wall;
 
 use crate::contract::{
-    CallKey, Committed, End, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound, KeyQuota,
-    Limit, Message, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
-    Verdict, Version, WAITING_BYTES_MAX, WAITING_MESSAGES_MAX, Wanted,
+    CallKey, End, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound, KeyQuota, Limit, Message,
+    NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow, Verdict, Version,
+    WAITING_BYTES_MAX, WAITING_MESSAGES_MAX, Wanted,
 };
 
 /// Beyond its lease a node is let live for so long, in milliseconds.
@@ -457,26 +457,8 @@ impl SharedTable for ModelTable {
         Ok(epoch)
     }
 
-    fn commit(&mut self, writes: &[FleetWrite], _: Instant) -> Result<Committed, Failure> {
-        self.fenced(|state, epoch| {
-            let verdicts: Vec<_> =
-                writes.iter().map(|write| state.write(epoch, write)).collect::<Result<_, _>>()?;
-            let mut hints = BTreeSet::new();
-            for (write, verdict) in writes.iter().zip(&verdicts) {
-                match (write, verdict) {
-                    (
-                        FleetWrite::New { .. }
-                        | FleetWrite::Delete(_)
-                        | FleetWrite::Watch(_)
-                        | FleetWrite::Unwatch(_),
-                        _,
-                    ) => {}
-                    _ => hints.extend(write.task().iter().flat_map(|task| state.concerned(*task))),
-                }
-            }
-            hints.remove(&epoch);
-            Ok(Committed { verdicts, hints: hints.into_iter().collect() })
-        })
+    fn commit(&mut self, writes: &[FleetWrite], _: Instant) -> Result<Vec<Verdict>, Failure> {
+        self.fenced(|state, epoch| writes.iter().map(|write| state.write(epoch, write)).collect())
     }
 
     fn resolve(&mut self, writes: &[FleetWrite], _: Instant) -> Result<Resolved, Failure> {
@@ -532,6 +514,18 @@ impl SharedTable for ModelTable {
         Ok(wanted.iter().map(|wanted| state.find(wanted)).collect())
     }
 
+    fn concerned(
+        &mut self,
+        node: Epoch,
+        tasks: &[TaskId],
+        _: Instant,
+    ) -> Result<Vec<Epoch>, Failure> {
+        let state = self.model.state();
+        let mut nodes: BTreeSet<_> = tasks.iter().flat_map(|task| state.concerned(*task)).collect();
+        nodes.remove(&node);
+        Ok(nodes.into_iter().collect())
+    }
+
     fn reap(&mut self, end: &End, _: Instant) -> Result<Reaped, Failure> {
         self.fenced(|state, epoch| {
             let now = state.now;
@@ -546,14 +540,9 @@ impl SharedTable for ModelTable {
             let lost = state.tasks.values().filter(|task| !task.row.status.is_terminal());
             let lost: Vec<_> =
                 lost.filter(|task| !is_live(&task.row.node)).map(|task| task.row.id).collect();
-            let mut hints = BTreeSet::new();
             for task in &lost {
                 state.end(*task, end);
-                hints.extend(
-                    state.watches.iter().filter(|(it, _)| it == task).map(|(_, node)| *node),
-                );
             }
-            reaped.hints = hints.into_iter().collect();
             reaped.tasks = lost;
             Ok(reaped)
         })

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use ceased_core::ids::TaskId;
 use ceased_core::tasks::status::Status;
 use ceased_fleet::contract::{
-    self, CallKey, Committed, End, Ended, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound,
-    KeyQuota, Limit, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow,
-    Verdict, Version, Wanted,
+    self, CallKey, End, Ended, Epoch, Failure, FleetWrite, Found, KeyChange, KeyFound, KeyQuota,
+    Limit, NewTask, NodeInfo, Outcome, Quota, Reaped, Resolved, SharedTable, TaskRow, Verdict,
+    Version, Wanted,
 };
 use ceased_fleet::{Model, ModelTable, PostgresTable};
 use server::{Server, soon};
@@ -55,14 +55,26 @@ impl SharedTable for Forgetful {
     fn join(&mut self, node: &NodeInfo, deadline: Instant) -> Result<Epoch, Failure> {
         self.0.join(node, deadline)
     }
-    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure> {
+    fn commit(
+        &mut self,
+        writes: &[FleetWrite],
+        deadline: Instant,
+    ) -> Result<Vec<Verdict>, Failure> {
         self.0.commit(&[], deadline)?;
         let stored = Verdict::Stored {
             version: Version(1),
             stamp: ceased_core::time::Wall::from_millis(0),
             position: 1,
         };
-        Ok(Committed { verdicts: vec![stored; writes.len()], hints: Vec::new() })
+        Ok(vec![stored; writes.len()])
+    }
+    fn concerned(
+        &mut self,
+        node: Epoch,
+        tasks: &[TaskId],
+        deadline: Instant,
+    ) -> Result<Vec<Epoch>, Failure> {
+        self.0.concerned(node, tasks, deadline)
     }
     fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure> {
         self.0.resolve(writes, deadline)
@@ -128,7 +140,7 @@ fn lost() -> End {
 }
 
 fn one(table: &mut impl SharedTable, write: FleetWrite) -> Verdict {
-    let mut verdicts = table.commit(&[write], soon()).unwrap().verdicts;
+    let mut verdicts = table.commit(&[write], soon()).unwrap();
     assert_eq!(verdicts.len(), 1);
     verdicts.remove(0)
 }
@@ -190,9 +202,11 @@ fn a_task_has_one_end<F: Fleet>(fleet: &F) {
     assert!(matches!(one(&mut b, asks), Verdict::Overtaken(row) if row.version == Version(2)));
     assert_eq!(one(&mut b, cancel(id, "bob")), Verdict::Gone);
     let committed = b.commit(&[cancel(id, "ann")], soon()).unwrap();
-    version(&committed.verdicts[0]);
+    version(&committed[0]);
     let node = look(&mut b, id, "ann").unwrap().node;
-    assert_eq!(committed.hints, [node], "the node that runs it is hinted");
+    let concerned = |table: &mut F::Table, but| table.concerned(but, &[id], soon()).unwrap();
+    assert_eq!(concerned(&mut b, Epoch(0)), [node], "the node that runs it is hinted");
+    assert_eq!(concerned(&mut b, node), [], "by another one");
     let late = FleetWrite::End { task: id, end: end(Ended::Completed, "{}") };
     match one(&mut a, late) {
         Verdict::Overtaken(row) => {
@@ -353,7 +367,7 @@ fn a_batch_is_whole<F: Fleet>(fleet: &F) {
     let mut a = member(fleet, 1);
     let (first, write) = new("ann", Duration::from_secs(60));
     let over = FleetWrite::End { task: first, end: end(Ended::Completed, "{}") };
-    let verdicts = a.commit(&[write.clone(), over], soon()).unwrap().verdicts;
+    let verdicts = a.commit(&[write.clone(), over], soon()).unwrap();
     assert_eq!(verdicts.iter().map(version).collect::<Vec<_>>(), [Version(1), Version(2)]);
     let (second, fresh) = new("ann", Duration::from_secs(60));
     // The id of the last one is taken.
@@ -385,8 +399,9 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
     assert_eq!(changed(&mut b, 1), []);
     let (rows, gone) = changed_of(&mut b, vec![(id, Version(0)), (none, Version(1))], 1);
     assert_eq!(rows.len() + gone.len(), 1, "so many at a time");
-    let committed = a.commit(&[cancel(id, "ann")], soon()).unwrap();
-    assert_eq!(committed.hints, [to], "the node that watches is hinted");
+    one(&mut a, cancel(id, "ann"));
+    let own = look(&mut a, id, "ann").unwrap().node;
+    assert_eq!(a.concerned(own, &[id], soon()).unwrap(), [to], "the node that watches is hinted");
     assert_eq!(changed(&mut b, 1), [(id, Version(2))]);
     one(&mut b, FleetWrite::Unwatch(id));
     let (id, fresh) = new("ann", Duration::from_secs(60));
@@ -397,7 +412,7 @@ fn messages_and_changes_arrive<F: Fleet>(fleet: &F) {
         kind: 3,
         body: vec![body, 0, 255],
     };
-    assert_eq!(a.commit(&[send(1), send(2)], soon()).unwrap().hints, [to]);
+    a.commit(&[send(1), send(2)], soon()).unwrap();
     let inbox_of = |table: &mut F::Table, node: Epoch, size, bytes| {
         let wanted = Wanted::Inbox { node, size, bytes };
         let Found::Inbox(messages) = table.fetch(&[wanted], soon()).unwrap().remove(0) else {
@@ -433,7 +448,7 @@ fn waiting_messages_have_a_bound<F: Fleet>(fleet: &F) {
     };
     let (many, large) = (create(&mut a, "ann"), create(&mut a, "ann"));
     let most = contract::WAITING_MESSAGES_MAX as usize;
-    let verdicts = b.commit(&vec![send(many, 1); most + 1], soon()).unwrap().verdicts;
+    let verdicts = b.commit(&vec![send(many, 1); most + 1], soon()).unwrap();
     assert!(verdicts[..most].iter().all(|verdict| *verdict == Verdict::Done), "{verdicts:?}");
     assert_eq!(verdicts[most], Verdict::Gone);
     let bytes = contract::WAITING_BYTES_MAX as usize;

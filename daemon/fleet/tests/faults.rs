@@ -150,7 +150,7 @@ fn lost_answer_is_found_out() {
     assert_eq!(a.resolve(&batch, soon()).unwrap(), Resolved::NotDone);
     assert_eq!(look(&mut b, second), None);
     let committed = a.commit(&batch, soon()).unwrap();
-    assert!(matches!(committed.verdicts[0], Verdict::Stored { position: 2, .. }), "{committed:?}");
+    assert!(matches!(committed[0], Verdict::Stored { position: 2, .. }), "{committed:?}");
     // An end that was lost and is overtaken by a cancel of another node.
     let ends = [FleetWrite::End { task: second, end: end(Ended::Completed) }];
     proxy.set(CUT_REQUEST);
@@ -162,7 +162,7 @@ fn lost_answer_is_found_out() {
     assert_eq!(a.resolve(&ends, soon()).unwrap(), Resolved::NotDone);
     let committed = a.commit(&ends, soon()).unwrap();
     let overtaken = |verdict: &Verdict| matches!(verdict, Verdict::Overtaken(row) if row.status == Status::Cancelled);
-    assert!(overtaken(&committed.verdicts[0]), "{committed:?}");
+    assert!(overtaken(&committed[0]), "{committed:?}");
 }
 
 /// The answer to a change is lost together with the server: the end of the task is taken all the same.
@@ -182,7 +182,7 @@ fn end_is_stored_after_a_lost_answer_to_a_change() {
     proxy.set(PASS);
     let ends = [FleetWrite::End { task, end: end(Ended::Completed) }];
     let committed = a.commit(&ends, soon()).unwrap();
-    assert!(matches!(committed.verdicts[0], Verdict::Stored { .. }), "{committed:?}");
+    assert!(matches!(committed[0], Verdict::Stored { .. }), "{committed:?}");
 }
 
 /// FLT-02: a batch that the server reads late, after the node has gone on without it, changes nothing.
@@ -237,7 +237,7 @@ fn race_has_one_winner() {
             starts.wait();
             let cancel =
                 FleetWrite::Cancel { task, viewer: "ann".to_owned(), end: end(Ended::Cancelled) };
-            b.commit(&[cancel], soon()).unwrap().verdicts.remove(0)
+            b.commit(&[cancel], soon()).unwrap().remove(0)
         });
         told.collect::<Vec<_>>()
     });
@@ -246,7 +246,7 @@ fn race_has_one_winner() {
         .map(|task| {
             barrier.wait();
             let over = FleetWrite::End { task: *task, end: end(Ended::Completed) };
-            a.commit(&[over], soon()).unwrap().verdicts.remove(0)
+            a.commit(&[over], soon()).unwrap().remove(0)
         })
         .collect();
     let cancels = cancels.join().unwrap();
@@ -325,6 +325,34 @@ fn acknowledged_tasks_outlive_a_crash() {
     table.commit(&[], soon()).unwrap();
 }
 
+/// FLT-02: a node that begins to watch a task while its end is being stored is hinted, or its look finds the end.
+#[test]
+fn watch_beside_an_end_is_hinted() {
+    let Some(server) = Server::start() else { return };
+    let (mut a, mut b) = (member(server.unix(), 1), member(server.unix(), 2));
+    let (task, fresh) = new("ann");
+    a.commit(&[fresh], soon()).unwrap();
+    // An end waits at its commit for the lock, after all of its statements.
+    let mut gate = Session::open(&server.unix(), "", soon()).unwrap();
+    let waits = "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
+        CREATE CONSTRAINT TRIGGER waits AFTER UPDATE ON ceased.task DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION wait(); SELECT pg_advisory_lock(7)";
+    gate.script(waits, soon()).unwrap();
+    let own = look(&mut b, task).unwrap().node;
+    let ends = thread::spawn(move || {
+        a.commit(&[FleetWrite::End { task, end: end(Ended::Completed) }], soon()).unwrap();
+        a.concerned(own, &[task], soon()).unwrap()
+    });
+    let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+    let mut sees = Session::open(&server.unix(), "", soon()).unwrap();
+    while sees.script(waiting, soon()).unwrap()[0].rows[0].text(0).unwrap() == Some("0") {}
+    b.commit(&[FleetWrite::Watch(task)], soon()).unwrap();
+    assert_eq!(look(&mut b, task).unwrap().status, Status::Working);
+    gate.script("SELECT pg_advisory_unlock(7)", soon()).unwrap();
+    assert_eq!(ends.join().unwrap().len(), 1, "the node that watches");
+}
+
 #[test]
 fn hints_reach_a_node() {
     let Some(server) = Server::start() else { return };
@@ -346,6 +374,11 @@ fn hints_reach_a_node() {
     assert!(of_b.wait(soon()).unwrap());
     assert!(!of_a.wait(Instant::now() + Duration::from_millis(20)).unwrap());
     of_a.send(&[], soon()).unwrap();
+    // A server that is gone without a word.
+    let proxy = Proxy::before(&server);
+    let mut cut = PostgresHints::open(&proxy.address(&server), b, soon()).unwrap();
+    proxy.set(HOLD);
+    assert!(cut.wait(Instant::now() + Duration::from_millis(20)).is_err());
 }
 
 #[test]

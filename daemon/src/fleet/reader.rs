@@ -45,8 +45,8 @@ pub(super) enum Order {
     Survey(u64, Option<Identity>),
     /// Look for changes now.
     Look,
-    /// Tell these nodes to look.
-    Hint(Vec<Epoch>),
+    /// Tell the nodes that these tasks concern to look.
+    Hint(Vec<TaskId>),
 }
 
 /// The engine's way to ask the table.
@@ -155,14 +155,14 @@ impl Thread {
         let mut next_look = Instant::now() + LOOK_EVERY;
         while !self.shared.is_closed.load(Ordering::Relaxed) {
             let mut lookups = Vec::new();
-            let mut hinted = BTreeSet::new();
+            let mut changed = BTreeSet::new();
             let mut surveys = Vec::new();
             let mut looks = false;
             let mut take = |order| match order {
                 Order::LookUp(lookup) => lookups.push(*lookup),
                 Order::Survey(number, viewer) => surveys.push((number, viewer)),
                 Order::Look => looks = true,
-                Order::Hint(nodes) => hinted.extend(nodes),
+                Order::Hint(tasks) => changed.extend(tasks),
             };
             match received.recv_deadline(next_look) {
                 Ok(order) => take(order),
@@ -170,7 +170,7 @@ impl Thread {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             received.try_iter().take(PIPELINE - 1).for_each(take);
-            self.hint(&hinted.into_iter().collect::<Vec<_>>());
+            self.hint_of(&changed.into_iter().collect::<Vec<_>>());
             self.answer(lookups);
             for (number, viewer) in surveys {
                 let deadline = Instant::now() + ANSWER_WITHIN;
@@ -191,17 +191,22 @@ impl Thread {
         }
     }
 
-    /// Tells other nodes to look; they look once a second in any case.
-    fn hint(&mut self, nodes: &[Epoch]) {
-        if nodes.is_empty() {
+    /// Tells the other nodes that these tasks concern to look; they look once a second in any case.
+    fn hint_of(&mut self, tasks: &[TaskId]) {
+        if tasks.is_empty() {
             return;
         }
         let deadline = Instant::now() + LOOK_EVERY;
+        let node = Epoch(self.shared.epoch.load(Ordering::Relaxed));
+        let nodes = self.table.concerned(node, tasks, deadline).unwrap_or_default();
+        if nodes.is_empty() {
+            return;
+        }
         if self.hints.is_none() {
             // It listens to a number that no node has.
             self.hints = PostgresHints::open(&self.options.address, Epoch(0), deadline).ok();
         }
-        let sent = self.hints.as_mut().map(|hints| hints.send(nodes, deadline));
+        let sent = self.hints.as_mut().map(|hints| hints.send(&nodes, deadline));
         if !matches!(sent, Some(Ok(()))) {
             self.hints = None;
         }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ceased_core::ids::TaskId;
 use ceased_core::tasks::durable::{RecordKey, StoreWrite, TaskOutcome};
 use ceased_core::tasks::shared::{SharedLimit, Verdict};
 use ceased_core::tasks::status::Status;
 use ceased_fleet::PostgresTable;
 use ceased_fleet::contract::{
-    self, Committed, Failure, FleetWrite, Found, Limit, Outcome, Resolved, SharedTable as _,
-    TaskRow, Version, Wanted,
+    self, Failure, FleetWrite, Found, Limit, Outcome, Resolved, SharedTable as _, TaskRow, Version,
+    Wanted,
 };
 use crossbeam_channel::Sender;
 use sha2::{Digest as _, Sha256};
@@ -152,12 +153,9 @@ impl FleetStore {
             Err(Failure::Unknown(why)) => self.resolve(&writes, why),
             committed => committed,
         };
-        let Committed { verdicts, hints } = committed.map_err(|failure| self.failed(failure))?;
+        let verdicts = committed.map_err(|failure| self.failed(failure))?;
         self.note_renewal(sent);
-        if !hints.is_empty() {
-            // The thread ends after this one.
-            let _ = self.reader.send(Order::Hint(hints));
-        }
+        self.hint_of(writes.iter().filter_map(FleetWrite::changed).collect());
         let mut judged = Vec::new();
         for ((place, write), verdict) in places.into_iter().zip(&writes).zip(verdicts) {
             judged.extend(self.judge(write, verdict).map(|verdict| (place, verdict)));
@@ -166,10 +164,22 @@ impl FleetStore {
     }
 
     /// The fate of a batch whose answer was lost: its number in the table tells it.
-    fn resolve(&mut self, writes: &[FleetWrite], why: String) -> Result<Committed, Failure> {
+    fn resolve(
+        &mut self,
+        writes: &[FleetWrite],
+        why: String,
+    ) -> Result<Vec<contract::Verdict>, Failure> {
         match self.table.resolve(writes, self.deadline())? {
-            Resolved::Done(verdicts) => Ok(Committed { verdicts, hints: Vec::new() }),
+            Resolved::Done(verdicts) => Ok(verdicts),
             Resolved::NotDone => Err(Failure::Unknown(why)),
+        }
+    }
+
+    /// Other nodes hear of the changes of these tasks.
+    fn hint_of(&self, tasks: Vec<TaskId>) {
+        if !tasks.is_empty() {
+            // The thread ends after this one.
+            let _ = self.reader.send(Order::Hint(tasks));
         }
     }
 
@@ -354,9 +364,7 @@ impl FleetStore {
                     "a node of the fleet was lost; its tasks have failed"
                 );
             }
-            if !reaped.hints.is_empty() {
-                let _ = self.reader.send(Order::Hint(reaped.hints));
-            }
+            self.hint_of(reaped.tasks);
             if !reaped.more {
                 break;
             }

@@ -2,11 +2,14 @@
 //! node looks by itself once a second.
 
 use std::fmt::Write as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::failure::failure;
 use crate::contract::{Epoch, Failure};
 use crate::postgres::{Address, Session};
+
+/// Time limit of a sign of life.
+const SIGN_WITHIN: Duration = Duration::from_secs(1);
 
 /// The connection of one node that hears and sends hints. Apart from the one of the writes: a transaction
 /// with a hint holds a lock of the whole server while it waits for a standby.
@@ -42,12 +45,19 @@ impl PostgresHints {
         }
     }
 
-    /// Waits for a hint; false at the deadline. Those that have arrived together are one.
+    /// Waits for a hint; false at the deadline, once the server has given a sign of life: a connection that only
+    /// hears would not notice that the server is gone. Hints that have arrived together are one.
     ///
     /// # Errors
     /// [`Failure`]; the connection is of no use then.
     pub fn wait(&mut self, deadline: Instant) -> Result<bool, Failure> {
-        let heard = self.session.notification(deadline).map_err(|error| failure(&error))?.is_some();
+        let mut heard =
+            self.session.notification(deadline).map_err(|error| failure(&error))?.is_some();
+        if !heard {
+            let signed = self.session.script("", Instant::now() + SIGN_WITHIN);
+            signed.map_err(|error| failure(&error))?;
+            heard = self.session.has_notification();
+        }
         while heard && self.session.has_notification() {
             self.session.notification(deadline).map_err(|error| failure(&error))?;
         }

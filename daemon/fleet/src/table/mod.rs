@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use self::failure::{failure, millis, too_large};
 use crate::contract::{
-    Committed, Database, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow,
-    PlacedTask, Reaped, Resolved, SharedTable, Wanted,
+    Database, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow, PlacedTask,
+    Reaped, Resolved, SharedTable, Verdict, Wanted,
 };
 use crate::postgres::{Address, Batch, PgError, Rows, Session, TooLarge, Value};
 use ceased_core::ids::TaskId;
@@ -250,27 +250,17 @@ impl SharedTable for PostgresTable {
         Ok(epoch)
     }
 
-    fn commit(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Committed, Failure> {
+    fn commit(
+        &mut self,
+        writes: &[FleetWrite],
+        deadline: Instant,
+    ) -> Result<Vec<Verdict>, Failure> {
         let (mut batch, epoch) = self.fence(deadline)?;
         for write in writes {
             writes::push(&mut batch, epoch, write).map_err(too_large)?;
         }
-        let changed = writes::changed(writes);
-        if !changed.is_empty() {
-            batch
-                .push(&statements::CONCERNED, &[Value::Int8(epoch.0), Value::Uuids(&changed)])
-                .map_err(too_large)?;
-        }
-        let mut results = self.fenced(&batch, deadline)?;
-        let mut hints = Vec::new();
-        let concerned = if changed.is_empty() { None } else { results.pop() };
-        for row in concerned.iter().flat_map(|rows| &rows.rows) {
-            hints.extend(row.number(0).map_err(|error| failure(&error))?.map(Epoch));
-        }
-        let verdicts = writes::verdicts(writes, results).map_err(|error| failure(&error))?;
-        hints.sort_unstable();
-        hints.dedup();
-        Ok(Committed { verdicts, hints })
+        let results = self.fenced(&batch, deadline)?;
+        writes::verdicts(writes, results).map_err(|error| failure(&error))
     }
 
     fn resolve(&mut self, writes: &[FleetWrite], deadline: Instant) -> Result<Resolved, Failure> {
@@ -314,6 +304,23 @@ impl SharedTable for PostgresTable {
         Ok(found.collect())
     }
 
+    fn concerned(
+        &mut self,
+        node: Epoch,
+        tasks: &[TaskId],
+        deadline: Instant,
+    ) -> Result<Vec<Epoch>, Failure> {
+        self.prepare(deadline)?;
+        let tasks: Vec<[u8; 16]> = tasks.iter().map(|task| *task.uuid().as_bytes()).collect();
+        let mut batch = Batch::new();
+        let values = [Value::Int8(node.0), Value::Uuids(&tasks)];
+        batch.push(&statements::CONCERNED, &values).map_err(too_large)?;
+        let results = self.run(&batch, deadline).map_err(|error| failure(&error))?;
+        let rows = results.iter().flat_map(|rows| &rows.rows);
+        let nodes = rows.filter_map(|row| row.number(0).transpose()).collect::<Result<Vec<_>, _>>();
+        Ok(nodes.map_err(|error| failure(&error))?.into_iter().map(Epoch).collect())
+    }
+
     fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure> {
         let (mut batch, epoch) = self.fence(deadline)?;
         batch.push(&statements::BURY, &[Value::Int8(epoch.0)]).map_err(too_large)?;
@@ -331,12 +338,7 @@ impl SharedTable for PostgresTable {
         for row in results.get(1).map_or(&[][..], |rows| &rows.rows) {
             let id = row.uuid(0).map_err(|error| failure(&error))?;
             reaped.tasks.extend(id.map(|id| TaskId::new(Uuid::from_bytes(id))));
-            let watching = row.text(1).map_err(|error| failure(&error))?.unwrap_or_default();
-            let watching = watching.trim_matches(['{', '}']).split(',');
-            reaped.hints.extend(watching.filter_map(|node| node.parse().ok()).map(Epoch));
         }
-        reaped.hints.sort_unstable();
-        reaped.hints.dedup();
         reaped.more = i64::try_from(reaped.tasks.len()).is_ok_and(|count| count >= STEP);
         Ok(reaped)
     }

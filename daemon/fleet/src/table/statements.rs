@@ -244,7 +244,8 @@ pub(super) const WATCH: Statement = Statement {
     sql: "INSERT INTO ceased.watch VALUES ($1::uuid, $2::int8) ON CONFLICT DO NOTHING",
 };
 
-/// Nodes, other than one, that run or watch one of these tasks.
+/// Nodes, other than one, that run or watch one of these tasks. After the change and not beside it: a watch that is
+/// stored between the two would be seen by neither this nor the look that comes after it.
 pub(super) const CONCERNED: Statement = Statement {
     name: "concerned",
     sql: "SELECT node FROM ceased.watch WHERE task = ANY ($2::uuid[]) AND node <> $1::int8
@@ -358,7 +359,7 @@ pub(super) const REAP: Statement = Statement {
         FROM (SELECT identity, count(*) AS many FROM ended GROUP BY identity) AS per
         WHERE owner.identity = per.identity
     )
-    SELECT id, ARRAY(SELECT node FROM ceased.watch WHERE watch.task = ended.id)::text FROM ended",
+    SELECT id FROM ended",
 };
 
 /// Rows of nodes that are gone and have nothing left.

@@ -170,26 +170,6 @@ fn push_new(
     batch.push(&sql::ROOM, &[identity])
 }
 
-/// Tasks whose change concerns other nodes.
-pub(super) fn changed(writes: &[FleetWrite]) -> Vec<[u8; 16]> {
-    let changed = writes.iter().filter_map(|write| match write {
-        FleetWrite::Change { task, .. }
-        | FleetWrite::End { task, .. }
-        | FleetWrite::Cancel { task, .. }
-        | FleetWrite::Send { task, .. }
-        | FleetWrite::Receipt { task, .. } => Some(*task.uuid().as_bytes()),
-        FleetWrite::New { .. }
-        | FleetWrite::Delete(_)
-        | FleetWrite::Watch(_)
-        | FleetWrite::Unwatch(_)
-        | FleetWrite::Taken(_)
-        | FleetWrite::Claim { .. }
-        | FleetWrite::Keyed { .. }
-        | FleetWrite::Drain => None,
-    });
-    changed.collect()
-}
-
 /// The verdicts of a batch that was carried out.
 pub(super) fn verdicts(writes: &[FleetWrite], results: Vec<Rows>) -> Result<Vec<Verdict>, PgError> {
     let mut results = results.into_iter();
