@@ -3,6 +3,7 @@
 
 mod at_start;
 pub(crate) mod fleet;
+mod fleet_failover;
 mod fleet_figures;
 mod idempotency;
 mod store;

@@ -27,13 +27,12 @@ pub(crate) fn alone() -> MutexGuard<'static, ()> {
 
 /// A node of the fleet at this database.
 pub(crate) fn node(server: &Server, name: &str, more: &str, limits: &str) -> Daemon {
-    Daemon::start_in(home_of(server, name, more, limits))
+    Daemon::start_in(home_of(&server.url(), name, more, limits))
 }
 
-fn home_of(server: &Server, name: &str, more: &str, limits: &str) -> Home {
+pub(crate) fn home_of(url: &str, name: &str, more: &str, limits: &str) -> Home {
     let home = Home::new();
     home.configure(&Config { limits, ..Config::default() });
-    let url = server.url();
     let fleet = format!(
         "{}\n[fleet]\ndatabase = {url:?}\nname = {name:?}\nshared_users = true\n{more}\n",
         home.config_text()
@@ -44,6 +43,10 @@ fn home_of(server: &Server, name: &str, more: &str, limits: &str) -> Home {
 
 /// Longer than a busy machine keeps the database waiting.
 pub(crate) const SHORT: &str = "lease = \"10s\"";
+
+/// Limits that no test of many tasks reaches.
+pub(crate) const WIDE: &str = "tasks_per_identity = 100000\nstored_tasks_per_identity = 1000000\n\
+    stored_bytes_per_identity = \"1GiB\"\ntask_ops_per_second = 1000000";
 
 fn runs(t: &str) -> bool {
     !carriers(t).is_empty()
@@ -412,7 +415,7 @@ fn drained_node_ends_with_its_work() {
     let _alone = alone();
     let Some(mut server) = Server::start() else { return };
     let listen = "[[listen]]\ntransport = \"http\"\naddress = \"127.0.0.1:0\"\n";
-    let home = home_of(&server, "a", listen, "");
+    let home = home_of(&server.url(), "a", listen, "");
     let check = || home.run(&["check", "--connect", "--json"]);
     let ran = check();
     assert!(ran.code == Some(2) && ran.out.contains("ceased fleet init"), "{ran:?}");

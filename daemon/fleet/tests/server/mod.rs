@@ -1,5 +1,8 @@
 //! A PostgreSQL of the tests, below a temporary directory.
 
+#[allow(dead_code, reason = "not every test needs it")]
+pub(crate) mod standby;
+
 use std::fs;
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -32,12 +35,8 @@ impl Server {
             eprintln!("skipped: it needs the Debian package postgresql");
             return None;
         };
-        let dir = tempfile::tempdir().unwrap();
-        if let Some((uid, gid)) = account() {
-            chown(dir.path(), Some(uid), Some(gid)).unwrap();
-        }
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let mut server = Self { dir, programs, port, process: None, _template: None };
+        let mut server = Self { dir: directory(), programs, port, process: None, _template: None };
         let template = server.template();
         run(Command::new("cp").arg("-a").arg(template.path().join("data")).arg(server.data()));
         server.run();
@@ -54,10 +53,7 @@ impl Server {
     }
 
     fn create(&self) -> TempDir {
-        let dir = tempfile::tempdir().unwrap();
-        if let Some((uid, gid)) = account() {
-            chown(dir.path(), Some(uid), Some(gid)).unwrap();
-        }
+        let dir = directory();
         let password = dir.path().join("password");
         fs::write(&password, "sesame\n").unwrap();
         let mut create = self.program("initdb");
@@ -89,6 +85,18 @@ impl Server {
             assert!(Instant::now() < end, "PostgreSQL does not start");
             std::thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Its main process.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) fn pid(&self) -> i32 {
+        self.process.as_ref().unwrap().id().cast_signed()
+    }
+
+    /// Its port on 127.0.0.1.
+    #[allow(dead_code, reason = "not every test needs it")]
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
     }
 
     /// Ends it at once, as a crash does.
@@ -228,6 +236,15 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// A directory of the account that may run it.
+fn directory() -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some((uid, gid)) = account() {
+        chown(dir.path(), Some(uid), Some(gid)).unwrap();
+    }
+    dir
 }
 
 /// The newest installed version.
