@@ -413,12 +413,15 @@ impl Server {
 /// A browser with a link of the view reads the view and cancels jobs. It calls nothing as its user.
 fn check_view_request(envelope: &Envelope) -> Result<(), Response> {
     let Envelope::Request(request) = envelope else { return Err(beyond_view()) };
-    let may_call = request.stateless.is_some() && request.method == view::METHOD;
+    let may_call = request.stateless.is_some() && view::METHODS.contains(&&*request.method);
     if may_call { Ok(()) } else { Err(beyond_view()) }
 }
 
 fn beyond_view() -> Response {
-    answer::refusal(Status::Forbidden, "a link of the live view permits ceased/cancel alone")
+    answer::refusal(
+        Status::Forbidden,
+        "a link of the live view permits ceased/cancel and tasks/cancel alone",
+    )
 }
 
 /// Requests of 2026-07-28.

@@ -102,6 +102,16 @@ fn written(outcome: &TaskOutcome) -> Result<Outcome, String> {
     })
 }
 
+/// How far the work of a task is that was cancelled or has failed.
+pub(super) fn work(row: &TaskRow) -> Option<Work> {
+    match (row.status, &row.receipt) {
+        (Status::Working | Status::InputRequired | Status::Completed, _) => None,
+        (Status::Failed | Status::Cancelled, Some(_)) => Some(Work::Ceased),
+        (Status::Failed | Status::Cancelled, None) if row.is_attended => Some(Work::Ending),
+        (Status::Failed | Status::Cancelled, None) => Some(Work::Lost),
+    }
+}
+
 /// A row with its outcome, if that was read; `None` for a task of an identity that is not seen here.
 pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> Option<TaskRecord> {
     let outcome = match (row.status.is_terminal(), outcome) {
@@ -112,12 +122,7 @@ pub(super) fn record(row: TaskRow, outcome: Option<Outcome>, names: &Names) -> O
             RecordedOutcome::Stored { bytes: usize::try_from(bytes).unwrap_or(usize::MAX) }
         }
     };
-    let work = match (row.status, &row.receipt) {
-        (Status::Working | Status::InputRequired | Status::Completed, _) => None,
-        (Status::Failed | Status::Cancelled, Some(_)) => Some(Work::Ceased),
-        (Status::Failed | Status::Cancelled, None) if row.is_attended => Some(Work::Ending),
-        (Status::Failed | Status::Cancelled, None) => Some(Work::Lost),
-    };
+    let work = work(&row);
     Some(TaskRecord {
         id: row.id,
         owner: names.read(&row.identity)?,

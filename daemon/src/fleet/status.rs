@@ -3,12 +3,14 @@
 use std::time::Instant;
 
 use ceased_core::identity::Identity;
+use ceased_core::tasks::durable::Work;
 use ceased_fleet::PostgresTable;
 use ceased_fleet::contract::{Failure, PlacedTask};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::options::FleetOptions;
+use super::records;
 
 /// Most tasks that are shown, the newest first.
 const TASKS_MAX: u32 = 100;
@@ -44,6 +46,9 @@ struct TaskStatus {
     age_ms: u64,
     ttl_left_ms: u64,
     node: String,
+    /// How far its work is, after a cancel or a failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    work: Option<&'static str>,
 }
 
 /// The members of the fleet, and the newest tasks of the viewer; for `None` those of all, with those without
@@ -85,6 +90,7 @@ fn shown(task: PlacedTask, options: &FleetOptions) -> TaskStatus {
     let PlacedTask { row, node, age_ms } = task;
     let identity = options.names.read(&row.identity);
     TaskStatus {
+        work: records::work(&row).map(Work::as_str),
         task: row.id.to_string(),
         tool: row.tool,
         identity: identity.map_or(row.identity, |identity| identity.to_string()),

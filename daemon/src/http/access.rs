@@ -297,7 +297,7 @@ impl HeadPolicy<'_> {
         let part = self.part(head);
         let is_cancel = head.path() == PATH && head.method == Method::Post;
         if !is_cancel && part.is_none() {
-            let text = "a link of the live view permits its stream and ceased/cancel alone";
+            let text = "a link of the live view permits its stream and cancels alone";
             return Err(Response::text(Status::Forbidden, text));
         }
         if !self.rules.view || !self.is_of_own_page(head) {

@@ -9,6 +9,7 @@ use ceased_tests::daemon::{Daemon, carriers, marker, wait_for_family, wait_until
 use ceased_tests::workspace;
 use serde_json::{Value, json};
 
+use crate::durable::fleet;
 use crate::wrap_acp::kit::AGENT;
 
 use super::chromium::{FOREIGN_HOST, Page};
@@ -285,6 +286,36 @@ fn link_shows_and_cancels_the_jobs_of_its_user() {
 }
 
 /// Texts of peers and tools stay texts.
+/// FLT-03: the view of one node shows all nodes, and a task of another one with that node; it is cancelled there
+/// by keys, and its work ceases.
+#[test]
+fn task_of_another_node_is_shown_and_cancelled() {
+    let _alone = fleet::alone();
+    let Some(server) = fleet::server::Server::start() else { return };
+    let Some(mut page) = Page::start() else { return };
+    let (a, b) = (fleet::node(&server, "a", "", ""), fleet::node(&server, "b", OPEN, ""));
+    let mark = marker();
+    let task = fleet::created(&mut a.peer(), "family", &json!({"t": mark}).to_string());
+    wait_for_family(&mark);
+    let link = b.peer().result("ceased/view", "{}")["url"].as_str().map(str::to_owned);
+    page.open(&link.expect("a link"));
+    page.wait("the page is live", LIVE);
+    page.wait("the task is listed", &row("tasks", &[&task[..8], "working", "at the node a"]));
+    let summary = text(&mut page, "#summary");
+    assert!(summary.contains("node b of b (0 live), a (1 live)"), "{summary}");
+    assert_eq!(page.value("document.querySelectorAll('#jobs li.row').length"), json!(0));
+    page.value("document.querySelector('#tasks li.row').focus()");
+    page.press("c");
+    page.wait("it is asked", "document.activeElement.matches('button.stop')");
+    page.press("Enter");
+    let said = "document.getElementById('said').textContent.includes('the node a stops its work')";
+    page.wait("the page says so", said);
+    wait_gone(&mark);
+    page.wait("its end is shown", &row("tasks", &[&task[..8], "cancelled", "its work: ceased"]));
+    page.wait("it is not cancelled again", "!document.querySelector('#tasks button')");
+    assert_eq!(page.take_errors(), Vec::<String>::new());
+}
+
 #[test]
 fn hostile_texts_are_shown_as_text() {
     let Some(mut page) = Page::start() else { return };

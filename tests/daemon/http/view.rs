@@ -314,6 +314,7 @@ fn link_sees_and_cancels_the_jobs_of_its_user_and_calls_nothing() {
             ("ceased/run", "", r#""command":["true"]"#),
             ("ceased/shutdown", "", ""),
             ("ceased/status", "", ""),
+            ("tasks/get", "x", r#""taskId":"x""#),
         ] {
             let mut headers = headers(method, name);
             headers.push(("authorization", &token));

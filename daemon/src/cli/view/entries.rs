@@ -98,17 +98,22 @@ impl Job {
 }
 
 impl Task {
+    /// Whether its work goes on after its end.
+    fn is_stopping(&self) -> bool {
+        self.job.is_some() || self.work == "ending"
+    }
+
     pub(super) fn row(&self, layout: &Layout, job: Option<&Job>) -> Row {
         let tone = match self.status.as_str() {
             "working" => Tone::Plain,
             "input_required" => Tone::Pending,
             "failed" => Tone::Bad,
-            "cancelled" if self.job.is_some() => Tone::Pending,
+            "cancelled" if self.is_stopping() => Tone::Pending,
             _ => Tone::Quiet,
         };
         let mut state = self.status.clone();
         // CAN-13: its status is cancelled at once; its job has not ended before its processes have.
-        if self.status == "cancelled" && self.job.is_some() {
+        if self.status == "cancelled" && self.is_stopping() {
             state.push_str(", cancelling its job");
         } else if let Some(Job { progress: Some(done), total: Some(total), .. }) = job {
             state.push_str(&format!(" {}", bar(*done, *total)));
@@ -138,7 +143,9 @@ impl Task {
             (Some(job), _) => format!("its job is {job}"),
             (None, Some(node)) => {
                 let is_live = matches!(&*self.status, "working" | "input_required");
-                format!("it {} at the node {node}", if is_live { "runs" } else { "ran" })
+                let work = if self.work.is_empty() { "" } else { ", its work: " };
+                let runs = if is_live { "runs" } else { "ran" };
+                format!("it {runs} at the node {node}{work}{}", self.work)
             }
             (None, None) => "no running job".into(),
         });

@@ -133,6 +133,8 @@ pub(in crate::cli) struct Task {
     pub(in crate::cli) job: Option<u64>,
     /// The node of a fleet that runs it, if it is another one.
     pub(in crate::cli) node: Option<String>,
+    /// How far its work at that node is; empty unless it was cancelled or has failed.
+    pub(in crate::cli) work: String,
 }
 
 /// The daemons that share a table of tasks, and the newest tasks there.

@@ -3,7 +3,7 @@
 //! The page is four files of this folder. It loads nothing from elsewhere and has no inline script
 //! or style. The stream repeats `ceased/status` of the engine connection of the caller, so that the
 //! caller sees exactly the jobs, tasks and servers that it may know of (TSK-39). The page cancels
-//! jobs by `ceased/cancel` at the endpoint of MCP.
+//! jobs by `ceased/cancel` at the endpoint of MCP, and tasks at other nodes of a fleet by `tasks/cancel`.
 
 pub(crate) mod passes;
 
@@ -15,8 +15,8 @@ use ceased_transports::http::{Head, Method, Response, Status};
 pub(crate) const EVENTS: &str = "/events";
 /// Header with the token that a link of the view is exchanged for.
 pub(crate) const TOKEN_HEADER: &str = "ceased-view-token";
-/// The only method that the page calls.
-pub(crate) const METHOD: &str = "ceased/cancel";
+/// The only methods that the page calls.
+pub(crate) const METHODS: [&str; 2] = ["ceased/cancel", "tasks/cancel"];
 /// Interval of the status on the stream: that of `ceased top`.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 

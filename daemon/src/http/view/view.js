@@ -1,4 +1,4 @@
-// The live view of ceased: shows the events of `events`, and cancels jobs by `mcp`.
+// The live view of ceased: shows the events of `events`, and cancels jobs and tasks by `mcp`.
 //
 // Texts of peers reach the page by textContent alone, and without control characters.
 "use strict";
@@ -120,10 +120,19 @@ function jobRows(status) {
       age: ago(job.elapsedMs), details, state: stateOf(job.state),
       progress: job.total > 0 ? Math.min(1, Math.max(0, job.progress / job.total)) : null,
       tree: tree(status.host?.processes?.[job.job]),
-      job: job.state === "cancelling" ? null : job.job,
+      stop: job.state === "cancelling" ? null : stopOfJob(job.job),
     };
   });
 }
+
+// The requests behind the buttons, and their objects in words.
+const stopOfJob = (job) => ((job ?? null) === null ? null : {
+  object: `job ${job}`, method: "ceased/cancel", params: { job }, ends: "it has ended when its receipt is listed",
+});
+const stopOfTask = (task) => ({
+  object: `task ${task.task.slice(0, 8)}`, method: "tasks/cancel", params: { taskId: task.task },
+  ends: `the node ${task.node} stops its work`,
+});
 
 /** CPU, memory and number of processes, as far as known. */
 function usageOf(percent, memory, all) {
@@ -242,7 +251,7 @@ function turnRow(agent, client, request, status) {
     owner: who(status, client.identity), age: ago(request.elapsedMs),
     state: stateOf(request.state),
     details: [`on connection ${client.connection}${by}${cause}`],
-    job: isCancelling || request.method === "initialize" ? null : request.job ?? null,
+    stop: isCancelling || request.method === "initialize" ? null : stopOfJob(request.job),
   };
 }
 
@@ -255,16 +264,21 @@ function allTasks(status) {
 
 function taskRows(status) {
   return allTasks(status).map((task) => {
-    const isStopping = task.status === "cancelled" && task.job !== undefined;
+    const isStopping = task.status === "cancelled" && (task.job !== undefined || task.work === "ending");
+    // One of this node is cancelled by its job; one of another identity by its owner alone.
+    const isAway = task.node !== undefined && task.node !== status.host.fleet.node &&
+      task.identity === status.identity && ["working", "input_required"].includes(task.status);
     const details = [];
     if (task.statusMessage) details.push(task.statusMessage);
     if (task.ttlLeftMs !== undefined) details.push(`kept for ${span(task.ttlLeftMs)}`);
     if (task.job !== undefined) details.push(`job ${task.job}`);
     if (task.node !== undefined) details.push(`at the node ${task.node}`);
+    if (task.work !== undefined && !isStopping) details.push(`its work: ${task.work}`);
     return {
       key: `task-${task.task}`, id: task.task.slice(0, 8), name: task.tool, owner: who(status, task.identity),
       age: ago(task.ageMs), details: details.length ? [details.join(", ")] : [],
       state: isStopping ? state("cancelled, cancelling its job", "busy") : stateOf(task.status),
+      stop: isAway ? stopOfTask(task) : null,
     };
   });
 }
@@ -338,12 +352,12 @@ function fillRow(row, data) {
   const pre = row.querySelector("pre");
   setText(pre, data.tree ?? "");
   pre.hidden = !data.tree;
-  fillActions(row, part("actions"), data.job ?? null);
+  fillActions(row, part("actions"), data.stop ?? null);
 }
 
 /** The cancel button of a row, or the question that it leads to. */
-function fillActions(row, actions, job) {
-  if (job === null) {
+function fillActions(row, actions, wish) {
+  if (wish === null) {
     if (actions.firstChild) {
       const hadFocus = actions.contains(document.activeElement);
       actions.replaceChildren();
@@ -354,9 +368,9 @@ function fillActions(row, actions, job) {
   if (actions.firstChild) return;
   const ask = element("button", "cancel", "Cancel");
   ask.type = "button";
-  ask.setAttribute("aria-label", `Cancel job ${job}`);
+  ask.setAttribute("aria-label", `Cancel ${wish.object}`);
   const keep = element("button", "keep", "Keep it");
-  const stop = element("button", "stop strong", `Cancel job ${job}`);
+  const stop = element("button", "stop strong", `Cancel ${wish.object}`);
   keep.type = stop.type = "button";
   const show = (isAsking) => {
     ask.hidden = isAsking;
@@ -367,7 +381,7 @@ function fillActions(row, actions, job) {
   keep.addEventListener("click", () => show(false));
   stop.addEventListener("click", () => {
     show(false);
-    cancel(job);
+    cancel(wish);
   });
   stop.hidden = keep.hidden = true;
   actions.append(ask, stop, keep);
@@ -594,18 +608,19 @@ function take(event) {
 
 let lastRequest = 0;
 
-/** Cancels a job. */
-async function cancel(job) {
-  const method = "ceased/cancel";
+/** Cancels a job or a task. */
+async function cancel({ object, method, params, ends }) {
   lastRequest += 1;
-  const meta = { "io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": {} };
+  const able = { extensions: { "io.modelcontextprotocol/tasks": {} } };
+  const meta = { "io.modelcontextprotocol/protocolVersion": VERSION, "io.modelcontextprotocol/clientCapabilities": able };
   const body = JSON.stringify({
-    jsonrpc: "2.0", id: lastRequest, method, params: { job, reason: "live view", _meta: meta },
+    jsonrpc: "2.0", id: lastRequest, method, params: { ...params, reason: "live view", _meta: meta },
   });
   const headers = {
     "Content-Type": "application/json", Accept: "application/json",
     "MCP-Protocol-Version": VERSION, "Mcp-Method": method, ...authorization(),
   };
+  if (params.taskId !== undefined) headers["Mcp-Name"] = params.taskId;
   try {
     const response = await fetch("mcp", { method: "POST", headers, body, cache: "no-store" });
     const text = await response.text();
@@ -615,10 +630,10 @@ async function cancel(job) {
     } catch {
       // A refusal is a line of text.
     }
-    if (answer?.result) say(`stopping job ${job}; it has ended when its receipt is listed`);
-    else say(`job ${job} is not cancelled: ${answer?.error?.message ?? text.trim()}`);
+    if (answer?.result) say(`stopping ${object}; ${ends}`);
+    else say(`${object} is not cancelled: ${answer?.error?.message ?? text.trim()}`);
   } catch (error) {
-    say(`job ${job} is not cancelled: the daemon cannot be reached (${error.message})`);
+    say(`${object} is not cancelled: the daemon cannot be reached (${error.message})`);
   }
 }
 
