@@ -343,7 +343,7 @@ impl Status {
 
     fn task_rows(&self, layout: &Layout, filter: &str, sort: Sort, rows: &mut Vec<Row>) {
         let mut tasks: Vec<&Task> = self.task_list.iter().collect();
-        let is_over = |task: &Task| !matches!(&*task.status, "working" | "input_required");
+        let is_over = |task: &Task| !task.is_live();
         match sort {
             Sort::State => tasks.sort_by_key(|task| (is_over(task), task.age_ms)),
             Sort::Age => tasks.sort_by_key(|task| std::cmp::Reverse(task.age_ms)),
@@ -366,6 +366,21 @@ impl Status {
         if !shown.is_empty() {
             rows.push(layout.heading(["PEER", "PROTOCOL", "USER", "SINCE"], "REQUESTS"));
             rows.extend(shown);
+        }
+    }
+
+    /// A job or a task in words, and its tool and identity.
+    pub(super) fn named(&self, key: &Key) -> (String, Option<(&str, &str)>) {
+        match key {
+            Key::Task(id) => {
+                let task = self.task_list.iter().find(|task| task.task == *id);
+                (format!("task {id}"), task.map(|task| (&*task.tool, &*task.identity)))
+            }
+            Key::Job(id) | Key::Instance(id) | Key::Receipt(id) => {
+                let job = self.jobs.iter().find(|job| job.job == *id);
+                (format!("job {id}"), job.map(|job| (&*job.tool, &*job.identity)))
+            }
+            Key::Connection(id) => (format!("connection {id}"), None),
         }
     }
 

@@ -13,6 +13,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use serde_json::json;
 
 use super::args::{DaemonArgs, TopArgs};
+use super::view::Key;
 use super::{Backend, Exit, Failure, Io, discover, ps};
 use ceased_client::{Client, Error, Interrupts};
 use screen::Theme;
@@ -92,8 +93,8 @@ impl Top<'_> {
                     match self.take(&event::read().map_err(failed)?)? {
                         KeyAction::Nothing => break,
                         KeyAction::Leave => return Ok(Exit::Done),
-                        KeyAction::Cancel(job) => {
-                            self.cancel(job)?;
+                        KeyAction::Cancel(chosen) => {
+                            self.cancel(&chosen)?;
                             look_at = Instant::now();
                             break;
                         }
@@ -118,9 +119,21 @@ impl Top<'_> {
         })
     }
 
-    fn cancel(&mut self, job: u64) -> Result<(), Failure> {
-        let said = match self.client.call("ceased/cancel", json!({"job": job, "reason": REASON})) {
-            Ok(_) => format!("stopping job {job}; it has ended when it is listed under CEASED"),
+    fn cancel(&mut self, chosen: &Key) -> Result<(), Failure> {
+        let cancelled = match chosen {
+            Key::Job(job) => {
+                let params = json!({"job": job, "reason": REASON});
+                self.client.call("ceased/cancel", params).map(|_| {
+                    format!("stopping job {job}; it has ended when it is listed under CEASED")
+                })
+            }
+            Key::Task(id) => self.client.cancel_task(id, Some(REASON)).map(|task| {
+                format!("task {} is {}; its node stops its work", task.id, task.status)
+            }),
+            Key::Connection(_) | Key::Instance(_) | Key::Receipt(_) => return Ok(()),
+        };
+        let said = match cancelled {
+            Ok(said) => said,
             // The job has ended meanwhile, or the daemon is an older version.
             Err(Error::Rpc(error)) => error.message,
             Err(error) => return Err(error.into()),

@@ -112,11 +112,11 @@ fn draw_details(frame: &mut Frame<'_>, area: Rect, state: &State) {
 fn bottom_line(state: &State, theme: Theme) -> Line<'static> {
     let urgent = theme.style(Tone::Pending);
     match (&state.mode, &state.message) {
-        (Mode::Confirm(job), _) => {
-            let tool = state.status.jobs.iter().find(|known| known.job == *job);
-            let (tool, whose) = tool.map_or(("?", "?"), |job| (&job.tool, &job.identity));
+        (Mode::Confirm(chosen), _) => {
+            let (named, subject) = state.status.named(chosen);
+            let (tool, whose) = subject.unwrap_or(("?", "?"));
             let (tool, whose) = (clean(tool), clean(whose));
-            Line::styled(format!("cancel job {job} ({tool}, for {whose})? y: yes, else no"), urgent)
+            Line::styled(format!("cancel {named} ({tool}, for {whose})? y: yes, else no"), urgent)
         }
         (Mode::Filter, _) => {
             Line::raw(format!("filter: {}_  (Enter: apply, Esc: clear)", clean(&state.filter)))

@@ -15,8 +15,8 @@ pub(super) enum KeyAction {
     Nothing,
     /// Exit.
     Leave,
-    /// Cancel this job.
-    Cancel(u64),
+    /// Cancel this job, or this task of another node.
+    Cancel(Key),
 }
 
 /// Meaning of keys.
@@ -27,8 +27,8 @@ pub(super) enum Mode {
     Browse,
     /// Editing of the filter.
     Filter,
-    /// Confirmation of cancelling a job.
-    Confirm(u64),
+    /// Confirmation of cancelling a job, or a task of another node.
+    Confirm(Key),
 }
 
 /// State of the view.
@@ -103,13 +103,15 @@ impl State {
                 KeyAction::Nothing
             };
         }
-        match self.mode {
+        match std::mem::take(&mut self.mode) {
             Mode::Browse => return self.command(key.code),
-            Mode::Filter => self.edit(key.code),
-            Mode::Confirm(job) => {
-                self.mode = Mode::Browse;
+            Mode::Filter => {
+                self.mode = Mode::Filter;
+                self.edit(key.code);
+            }
+            Mode::Confirm(chosen) => {
                 if matches!(key.code, KeyCode::Char('y' | 'Y')) {
-                    return KeyAction::Cancel(job);
+                    return KeyAction::Cancel(chosen);
                 }
                 self.say("not cancelled");
             }
@@ -193,11 +195,15 @@ impl State {
     }
 
     fn ask_to_cancel(&mut self) {
-        let job = match &self.selected {
-            Some(Key::Job(job)) => Ok(*job),
+        let chosen = match &self.selected {
+            Some(Key::Job(job)) => Ok(Key::Job(*job)),
             Some(Key::Task(id)) => {
                 let task = self.status.task_list.iter().find(|task| task.task == *id);
-                task.and_then(|task| task.job).ok_or("this task has no running job")
+                match task.map(|task| (task.job, task.is_live() && task.node.is_some())) {
+                    Some((Some(job), _)) => Ok(Key::Job(job)),
+                    Some((None, true)) => Ok(Key::Task(id.clone())),
+                    Some((None, false)) | None => Err("this task has no running job"),
+                }
             }
             Some(Key::Connection(_)) => Err("a connection cannot be cancelled; choose a job"),
             Some(Key::Receipt(_)) => Err("this job has already ended"),
@@ -206,9 +212,11 @@ impl State {
             }
             None => Err("no row is selected"),
         };
-        match job {
-            Ok(job) if self.is_cancelling(job) => self.say("the job is already being cancelled"),
-            Ok(job) => self.mode = Mode::Confirm(job),
+        match chosen {
+            Ok(Key::Job(job)) if self.is_cancelling(job) => {
+                self.say("the job is already being cancelled");
+            }
+            Ok(chosen) => self.mode = Mode::Confirm(chosen),
             Err(why) => self.say(why),
         }
     }
@@ -231,7 +239,10 @@ mod tests {
                 {"job": 2, "tool": "tree", "identity": "uid:7", "state": "cancelling"},
                 {"job": 3, "tool": "echo", "identity": "uid:8", "state": "running"}
             ],
-            "taskList": [{"task": "over", "tool": "count", "status": "completed"}]
+            "taskList": [
+                {"task": "far", "tool": "count", "status": "working", "node": "b", "ageMs": 1},
+                {"task": "over", "tool": "count", "status": "completed", "node": "b", "ageMs": 2}
+            ]
         });
         let mut state = State::default();
         state.show(serde_json::from_value(status).expect("a status"));
@@ -260,9 +271,11 @@ mod tests {
         assert_eq!(press(&mut state, "c"), KeyAction::Nothing);
         assert!(state.message.as_deref().is_some_and(|said| said.contains("already")));
         assert_eq!(press(&mut state, "jc"), KeyAction::Nothing);
-        assert_eq!(state.mode, Mode::Confirm(1));
+        assert_eq!(state.mode, Mode::Confirm(Key::Job(1)));
         assert_eq!(press(&mut state, "n"), KeyAction::Nothing);
-        assert_eq!(press(&mut state, "cy"), KeyAction::Cancel(1));
+        assert_eq!(press(&mut state, "cy"), KeyAction::Cancel(Key::Job(1)));
+        let far = Key::Task("far".to_owned());
+        assert_eq!(press(&mut state, "Gkcy"), KeyAction::Cancel(far), "at another node");
         assert_eq!(press(&mut state, "Gc"), KeyAction::Nothing);
         assert!(state.message.as_deref().is_some_and(|said| said.contains("no running job")));
     }

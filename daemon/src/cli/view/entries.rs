@@ -98,6 +98,11 @@ impl Job {
 }
 
 impl Task {
+    /// Whether it has no end.
+    pub(in crate::cli) fn is_live(&self) -> bool {
+        matches!(&*self.status, "working" | "input_required")
+    }
+
     /// Whether its work goes on after its end.
     fn is_stopping(&self) -> bool {
         self.job.is_some() || self.work == "ending"
@@ -142,9 +147,8 @@ impl Task {
         lines.push(match (self.job, &self.node) {
             (Some(job), _) => format!("its job is {job}"),
             (None, Some(node)) => {
-                let is_live = matches!(&*self.status, "working" | "input_required");
                 let work = if self.work.is_empty() { "" } else { ", its work: " };
-                let runs = if is_live { "runs" } else { "ran" };
+                let runs = if self.is_live() { "runs" } else { "ran" };
                 format!("it {runs} at the node {node}{work}{}", self.work)
             }
             (None, None) => "no running job".into(),
