@@ -514,8 +514,10 @@ pub enum Failure {
     /// This node is no member any more: nothing of the batch was done, and nothing of this epoch will
     /// be.
     Fenced,
-    /// Nothing of it was done. An id that is taken, for example.
+    /// Nothing of it was done, nor would be if it were sent again. An id that is taken, for example.
     Refused(String),
+    /// Nothing of it was done, for a reason that is not in it: a full disk, a server that became read-only.
+    Failing(String),
     /// It was carried out or not; [`SharedTable::resolve`] finds out.
     Unknown(String),
     /// The table cannot be used: its format is newer, a right is missing.
@@ -526,7 +528,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fenced => f.write_str("this daemon is no member of the fleet any more"),
-            Self::Refused(why) | Self::Unknown(why) | Self::Unusable(why) => f.write_str(why),
+            Self::Refused(why) | Self::Failing(why) | Self::Unknown(why) | Self::Unusable(why) => {
+                f.write_str(why)
+            }
         }
     }
 }

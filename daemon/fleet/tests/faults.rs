@@ -19,19 +19,18 @@ use ceased_fleet::contract::{
     SharedTable as _, TaskRow, Verdict, Version, Wanted,
 };
 use ceased_fleet::postgres::{Address, Host, Session};
-use ceased_fleet::{PostgresHints, PostgresTable};
+use ceased_fleet::{FORMAT, PostgresHints, PostgresTable};
 use server::{Server, soon};
 use uuid::Uuid;
 
+fn info(key: u8) -> NodeInfo {
+    let lease = Duration::from_secs(60);
+    NodeInfo { key: [key; 16], name: format!("n{key}"), lease, version: String::new() }
+}
+
 fn member(address: Address, key: u8) -> PostgresTable {
     let mut table = PostgresTable::new(address);
-    let lease = Duration::from_secs(60);
-    table
-        .join(
-            &NodeInfo { key: [key; 16], name: format!("n{key}"), lease, version: String::new() },
-            soon(),
-        )
-        .unwrap();
+    table.join(&info(key), soon()).unwrap();
     table
 }
 
@@ -394,9 +393,102 @@ fn missing_rights_and_other_formats_are_told() {
     let why = told(guest);
     assert!(why.contains("ceased fleet init"), "{why}");
     PostgresTable::new(server.unix()).prepare(soon()).unwrap();
+    let mut a = member(server.unix(), 1);
     for (format, remedy) in [("99", "install the version"), ("2", "DROP SCHEMA ceased CASCADE")] {
-        owner.script(&format!("UPDATE ceased.meta SET format = {format}"), soon()).unwrap();
-        let why = told(server.unix());
-        assert!(why.contains(&format!("format {format}")) && why.contains(remedy), "{why}");
+        // As though the tables were made anew by another version while a node runs.
+        let anew = format!("UPDATE ceased.meta SET format = {format}; DELETE FROM ceased.node");
+        owner.script(&anew, soon()).unwrap();
+        assert!(matches!(a.commit(&[new("ann").1], soon()), Err(Failure::Fenced)));
+        let joined = match a.join(&info(1), soon()) {
+            Err(Failure::Unusable(why)) => why,
+            other => panic!("{other:?}"),
+        };
+        for why in [joined, told(server.unix())] {
+            let is_told = [format, &FORMAT.to_string(), remedy].iter().all(|it| why.contains(it));
+            assert!(is_told, "{why}");
+        }
     }
+    owner.script(&format!("UPDATE ceased.meta SET format = {FORMAT}"), soon()).unwrap();
+    a.join(&info(1), soon()).unwrap();
+    a.commit(&[new("ann").1], soon()).unwrap();
+}
+
+/// Whichever error the engine ends a batch with, nothing of it is done, it is no fault of the batch,
+/// and the same batch is carried out when the error is gone.
+#[test]
+fn batch_of_a_failing_engine_is_sent_again() {
+    let Some(server) = Server::start() else { return };
+    let mut a = member(server.unix(), 1);
+    let mut admin = Session::open(&server.unix(), "", soon()).unwrap();
+    let raise = |code: &str| {
+        format!(
+            "CREATE OR REPLACE FUNCTION ceased.fail() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             RAISE EXCEPTION 'it fails' USING ERRCODE = '{code}'; END $$;
+             CREATE OR REPLACE TRIGGER fail BEFORE INSERT OR UPDATE ON ceased.task FOR EACH ROW \
+             EXECUTE FUNCTION ceased.fail();"
+        )
+    };
+    let (task, fresh) = new("ann");
+    a.commit(&[fresh], soon()).unwrap();
+    // A full disk, no memory, a limit of the server, a cancelled query, an error of the system, damage, a
+    // conflict that does not end, tables that were changed.
+    for code in ["53100", "53200", "53400", "57014", "58030", "XX001", "40001", "0A000"] {
+        admin.script(&raise(code), soon()).unwrap();
+        let (id, fresh) = new("ann");
+        let batch = [fresh, FleetWrite::End { task, end: end(Ended::Completed) }];
+        match a.commit(&batch, soon()) {
+            Err(Failure::Failing(why)) => assert!(why.contains(code), "{why}"),
+            other => panic!("{code}: {other:?}"),
+        }
+        assert_eq!(look(&mut a, id), None, "{code}");
+        assert_eq!(look(&mut a, task).unwrap().status, Status::Working, "{code}");
+        admin.script("DROP TRIGGER fail ON ceased.task", soon()).unwrap();
+        let stored = a.commit(&batch[..1], soon()).unwrap();
+        assert!(matches!(stored[0], Verdict::Stored { version: Version(1), .. }), "{code}");
+        assert!(look(&mut a, id).is_some(), "{code}");
+    }
+    // A value that the table cannot have is refused alone: it would be refused again.
+    admin.script(&raise("23514"), soon()).unwrap();
+    assert!(matches!(a.commit(&[new("ann").1], soon()), Err(Failure::Refused(_))));
+    admin.script("DROP TRIGGER fail ON ceased.task", soon()).unwrap();
+}
+
+/// A server that became read-only while a node is connected, and one that ends its connections.
+#[test]
+fn read_only_server_and_ended_connection_are_left() {
+    let Some(server) = Server::start() else { return };
+    let mut a = member(server.unix(), 1);
+    let mut admin = Session::open(&server.unix(), "", soon()).unwrap();
+    let mut read_only = |value: &str| {
+        admin
+            .script(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"), soon())
+            .unwrap();
+        admin.script("SELECT pg_reload_conf()", soon()).unwrap();
+    };
+    read_only("on");
+    let (id, fresh) = new("ann");
+    let batch = [fresh];
+    let until = soon();
+    let told = loop {
+        match a.commit(&[], soon()) {
+            Err(Failure::Failing(why)) => break why,
+            // The reload has not reached this connection.
+            Ok(_) => assert!(Instant::now() < until, "it stays writable"),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(told.contains("25006"), "{told}");
+    // Another host of the address would be tried: this one takes no writes.
+    assert!(matches!(a.commit(&batch, soon()), Err(Failure::Unknown(_))));
+    read_only("off");
+    while a.commit(&[], soon()).is_err() {
+        assert!(Instant::now() < until, "it stays read-only");
+    }
+    let kill = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
+                WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    admin.script(kill, soon()).unwrap();
+    assert!(matches!(a.commit(&batch, soon()), Err(Failure::Unknown(_))));
+    assert_eq!(a.resolve(&batch, soon()).unwrap(), Resolved::NotDone);
+    a.commit(&batch, soon()).unwrap();
+    assert!(look(&mut a, id).is_some());
 }

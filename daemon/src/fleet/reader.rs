@@ -87,7 +87,8 @@ impl Reader {
             ceased_process::daemon_support::block_signals();
             let table = PostgresTable::new(options.address.clone());
             let (hints, taken) = (None, BTreeSet::new());
-            Thread { table, options, shared, report, show, hints, taken }.run(&received);
+            let member = 0;
+            Thread { table, member, options, shared, report, show, hints, taken }.run(&received);
         })?;
         Ok(())
     }
@@ -140,6 +141,8 @@ fn listen(options: FleetOptions, shared: Arc<Shared>, orders: Sender<Order>) -> 
 
 struct Thread {
     table: PostgresTable,
+    /// This node's epoch when the connection of the table was made.
+    member: i64,
     options: FleetOptions,
     shared: Arc<Shared>,
     report: Box<dyn FnMut(SharedEvent) + Send>,
@@ -170,6 +173,7 @@ impl Thread {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             received.try_iter().take(PIPELINE - 1).for_each(take);
+            self.renew_table();
             self.hint_of(&changed.into_iter().collect::<Vec<_>>());
             self.answer(lookups);
             for (number, viewer) in surveys {
@@ -209,6 +213,15 @@ impl Thread {
         let sent = self.hints.as_mut().map(|hints| hints.send(&nodes, deadline));
         if !matches!(sent, Some(Ok(()))) {
             self.hints = None;
+        }
+    }
+
+    /// Connects anew, and looks at the format of the tables, when the membership has changed: another version
+    /// may have made them anew.
+    fn renew_table(&mut self) {
+        let member = self.shared.epoch.load(Ordering::Relaxed);
+        if mem::replace(&mut self.member, member) != member {
+            self.table = PostgresTable::new(self.options.address.clone());
         }
     }
 

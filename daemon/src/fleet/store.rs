@@ -133,7 +133,9 @@ impl FleetStore {
                 StoreError::Broken(format!("{}; joining again", Failure::Fenced))
             }
             Failure::Refused(why) => StoreError::Refused(why),
-            Failure::Unknown(why) | Failure::Unusable(why) => StoreError::Broken(why),
+            Failure::Failing(why) | Failure::Unknown(why) | Failure::Unusable(why) => {
+                StoreError::Broken(why)
+            }
             // The package may know others one day.
             other => StoreError::Broken(other.to_string()),
         }

@@ -14,7 +14,8 @@ pub(super) fn failure(error: &PgError) -> Failure {
             "22012" => Failure::Fenced,
             // No right, no such table: people have to do something.
             "42501" | "42P01" | "3F000" => Failure::Unusable(told),
-            _ => Failure::Refused(told),
+            code if is_of_the_batch(code) => Failure::Refused(told),
+            _ => Failure::Failing(told),
         },
         PgError::Authentication(_) => Failure::Unusable(told),
         PgError::Closed(refusal) if refusal.code.starts_with("28") || refusal.code == "3D000" => {
@@ -28,6 +29,11 @@ pub(super) fn failure(error: &PgError) -> Failure {
         | PgError::Tls(_)
         | PgError::NoneWritable(_) => Failure::Unknown(told),
     }
+}
+
+/// Whether an error is about the values of a batch: in the classes data, integrity, and limits of the program.
+pub(super) fn is_of_the_batch(code: &str) -> bool {
+    ["22", "23", "54"].iter().any(|class| code.starts_with(class))
 }
 
 /// A value that no message can carry.

@@ -9,7 +9,7 @@ mod writes;
 
 use std::time::Instant;
 
-use self::failure::{failure, millis, too_large};
+use self::failure::{failure, is_of_the_batch, millis, too_large};
 use crate::contract::{
     Database, End, Epoch, Failure, FleetWrite, Found, Message, NodeInfo, NodeRow, PlacedTask,
     Reaped, Resolved, SharedTable, Verdict, Wanted,
@@ -76,6 +76,7 @@ impl PostgresTable {
         if self.session.is_none() {
             let opened = Session::open(&self.address, SETTINGS, deadline);
             self.session = Some(opened.map_err(|error| failure(&error))?);
+            self.is_known = false;
         }
         if let (Some(session), false) = (&mut self.session, self.is_known) {
             schema::ensure(session, self.creates, deadline)?;
@@ -163,8 +164,10 @@ impl PostgresTable {
             match &error {
                 PgError::Server(told)
                     if ["40P01", "40001"].contains(&told.code.as_str()) && tries < TRIES => {}
-                PgError::Server(_) => return Err(error),
-                PgError::Closed(_)
+                PgError::Server(told) if is_of_the_batch(&told.code) => return Err(error),
+                // Another server may take writes, or its tables may be others by now.
+                PgError::Server(_)
+                | PgError::Closed(_)
                 | PgError::Io(_)
                 | PgError::TimedOut
                 | PgError::InDoubt
@@ -228,6 +231,8 @@ impl PostgresTable {
 
 impl SharedTable for PostgresTable {
     fn join(&mut self, node: &NodeInfo, deadline: Instant) -> Result<Epoch, Failure> {
+        // A node that was fenced may meet tables that another version has made anew.
+        self.is_known = false;
         self.prepare(deadline)?;
         let mut batch = Batch::new();
         let lease = Value::Int8(millis(node.lease));
