@@ -144,6 +144,7 @@ impl Engine {
         let cursor_key = id_source.uuid();
         let seed = Seed::drawn(cursor_key);
         let loosest = LoosestLimits::of(&settings);
+        let places = settings.limits.places();
         let (durable, shared) = (settings.tasks.durable, settings.tasks.shared);
         let mut engine = Self {
             outbox: Outbox::new(Arc::clone(&settings), seed),
@@ -152,7 +153,7 @@ impl Engine {
             now: Now::default(),
             seed,
             accounts: Accounts::default(),
-            jobs: Jobs::new(seed),
+            jobs: Jobs::new(seed, places),
             keyed: KeyedCalls::default(),
             task_ops: Rates::default(),
             suspended: SuspendedCalls::default(),
@@ -259,8 +260,7 @@ impl Engine {
     /// one, as when it carries out actions, hands in another before it waits.
     #[must_use]
     pub fn wants_turn(&self) -> bool {
-        (self.jobs.has_room(&self.settings.limits)
-            && self.jobs.queue().is_ready(self.settings.limits.running_per_identity_max))
+        self.jobs.pools().is_ready()
             || self.suspended.has_asking()
             || self.upstreams.starts_eager
             || self.agents.wants_turn()
@@ -429,6 +429,7 @@ impl Engine {
 
     fn on_configured(&mut self, settings: Arc<Settings>) {
         self.loosest = self.loosest.or(LoosestLimits::of(&settings));
+        self.jobs.bound(settings.limits.places());
         self.outbox.configure(Arc::clone(&settings));
         let before = core::mem::replace(&mut self.settings, settings);
         let had_servers = !self.upstreams.is_empty();

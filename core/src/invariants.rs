@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::identity::Identity;
 use crate::ids::{CallId, ConnId, JobId};
 use crate::jobs::job::{Job, JobState, Purpose};
+use crate::limits::Places;
 use crate::outbox::requests::{RequestWork, TaskView};
 use crate::outgoing::call::{CallFor, CallWanted, Caller, OutgoingCall, PendingOutgoing};
 use crate::policy::account::ChargedText;
@@ -14,6 +15,7 @@ use crate::protocol::request_meta::RequestContext;
 use crate::server::{disconnect, idempotency, input_required};
 use crate::tasks::status::Status;
 use crate::tasks::store;
+use crate::tool::Tool;
 use crate::upstream::list::LISTS;
 use crate::upstream::question::{AskedOf, ServerQuestion};
 use crate::upstream::tasked::TASK;
@@ -185,15 +187,15 @@ fn batches(connection: &Connection) {
 }
 
 fn jobs(engine: &Engine) {
-    let (mut running, mut asking, mut beyond) = (0, 0, 0);
+    let (mut running, mut asking) = (0, 0);
     for (id, job) in engine.jobs.iter() {
         match job.state() {
             JobState::Held(_) => {
                 assert_eq!(*job.purpose(), Purpose::Task, "{id} is held for nothing");
-                assert!(!engine.jobs.queue().contains(&job.owner, *id), "{id} may not start");
+                assert!(!engine.jobs.pools().contains(job), "{id} may not start");
             }
             JobState::Queued(_) => {
-                assert!(engine.jobs.queue().contains(&job.owner, *id), "{id} waits in no queue");
+                assert!(engine.jobs.pools().contains(job), "{id} waits in no queue");
                 assert_ne!(*job.purpose(), Purpose::NoReceiver, "{id} waits for nobody");
             }
             JobState::Running | JobState::Lingering => {
@@ -206,27 +208,25 @@ fn jobs(engine: &Engine) {
                 running += 1;
             }
         }
-        beyond += usize::from(job.has_asked() && !job.is_asking());
         purpose(engine, *id, job);
     }
-    assert_eq!(running, engine.jobs.running(), "running jobs are counted");
-    assert_eq!(asking, engine.jobs.asking(), "jobs that wait for an answer are counted");
+    let pools = engine.jobs.pools();
+    assert_eq!(running, pools.running(), "running jobs are counted");
+    assert_eq!(asking, pools.asking(), "jobs that wait for an answer are counted");
     let mut outlasting = 0;
     for job in engine.jobs.iter().map(|(_, job)| job).filter(|job| job.outlasts()) {
         assert_eq!(*job.purpose(), Purpose::NoReceiver, "nobody waits for what outlasts SIGKILL");
         outlasting += 1;
     }
     assert_eq!(outlasting, engine.jobs.outlasting(), "jobs that outlast SIGKILL are counted");
-    assert!(running - beyond <= engine.loosest.running, "too many jobs run");
     shares(engine);
-    assert_eq!(running, engine.jobs.queue().running(), "running jobs are counted by identity");
     let queued = engine
         .jobs
         .iter()
         .map(|(_, job)| job)
         .filter(|job| matches!(job.state(), JobState::Queued(_)));
-    assert_eq!(queued.count(), engine.jobs.queue().len(), "a queued job is gone");
-    engine.jobs.queue().check();
+    assert_eq!(queued.count(), pools.waiting(), "a queued job is gone");
+    pools.check();
 }
 
 /// The receiver of the outcome of a job knows of the job.
@@ -247,23 +247,35 @@ fn purpose(engine: &Engine, id: JobId, job: &Job) {
     }
 }
 
-/// Running jobs of each identity are counted and within its share.
+/// Running jobs of each pool and identity are counted and within their bounds.
 fn shares(engine: &Engine) {
-    let mut of: BTreeMap<&Identity, (usize, usize)> = BTreeMap::new();
+    let loosest = &engine.loosest;
+    let own = Places { max: loosest.running, per_identity: loosest.running_per_identity };
+    // Those beyond the bounds: they have waited for an answer.
+    let mut of_pool: BTreeMap<Option<&str>, (usize, Places)> = BTreeMap::new();
+    let mut of_owner: BTreeMap<_, (usize, usize, &Tool)> = BTreeMap::new();
     for (_, job) in engine.jobs.iter() {
         if !matches!(job.state(), JobState::Held(_) | JobState::Queued(_)) && !job.is_asking() {
-            let (count, beyond) = of.entry(&job.owner).or_default();
-            (*count, *beyond) = (*count + 1, *beyond + usize::from(job.has_asked()));
+            let within = usize::from(!job.has_asked());
+            let route = job.tool.route.as_ref();
+            let server = route.map(|route| &*route.server);
+            let places = route.map_or(own, |route| route.places.or(own));
+            let (all, bound) = of_pool.entry(server).or_insert((0, places));
+            *all += within;
+            for places in [places, engine.jobs.pools().places_now(&job.tool)] {
+                bound.max = bound.max.max(places.max);
+                bound.per_identity = bound.per_identity.max(places.per_identity);
+            }
+            let owned = of_owner.entry((server, &job.owner)).or_insert((0, 0, &job.tool));
+            (owned.0, owned.1) = (owned.0 + 1, owned.1 + within);
         }
     }
-    for (owner, (count, beyond)) in &of {
-        assert_eq!(
-            *count,
-            engine.jobs.queue().running_of(owner),
-            "running jobs of {owner} are counted"
-        );
-        let share = engine.loosest.running_per_identity;
-        assert!(*count - *beyond <= share, "{owner} runs more than its share");
+    for ((server, owner), (count, within, tool)) in of_owner {
+        let counted = engine.jobs.pools().running_of(tool, owner);
+        assert_eq!(count, counted, "running jobs of {owner} are counted ({server:?})");
+        let (all, bound) = of_pool[&server];
+        assert!(all <= bound.max, "too many jobs run ({server:?})");
+        assert!(within <= bound.per_identity, "{owner} runs more than its share ({server:?})");
     }
 }
 

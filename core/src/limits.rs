@@ -21,6 +21,35 @@ impl Default for FrameLimits {
     }
 }
 
+/// How many jobs of one kind run at once. Further ones wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Places {
+    /// All of them.
+    pub max: usize,
+    /// Those of one identity, so that others find a place.
+    pub per_identity: usize,
+}
+
+/// How many requests of clients a server works on at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
+pub struct ServerPlaces {
+    /// All of them; as many as own tools have when `None`.
+    pub max: Option<usize>,
+    /// Those of one identity; as many as own tools have when `None`.
+    pub per_identity: Option<usize>,
+}
+
+impl ServerPlaces {
+    /// The numbers, where own tools have these.
+    pub(crate) fn or(self, own: Places) -> Places {
+        Places {
+            max: self.max.unwrap_or(own.max),
+            per_identity: self.per_identity.unwrap_or(own.per_identity),
+        }
+    }
+}
+
 /// The bounds on the memory that peers make the engine hold (TSK-36).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "trace", derive(serde::Serialize, serde::Deserialize))]
@@ -61,9 +90,10 @@ pub struct Limits {
     pub subscribed_tasks_max: usize,
     /// Messages in one batch.
     pub batch_max: usize,
-    /// Jobs that run at once.
+    /// Jobs of own tools that run at once. Those of a server have places of their own, as
+    /// [`UpstreamServer::places`](crate::upstream::server::UpstreamServer::places) says.
     pub running_max: usize,
-    /// Jobs of one identity that run at once, so that others find a worker.
+    /// Of those, jobs of one identity, so that others find a worker.
     pub running_per_identity_max: usize,
     /// Jobs that wait to run; beyond that a call is refused.
     pub queued_max: usize,
@@ -106,6 +136,13 @@ pub struct Limits {
     pub text_bytes_max: usize,
     /// Thresholds that raise a warning about an identity (TSK-41).
     pub suspicion: SuspicionPolicy,
+}
+
+impl Limits {
+    /// The places for jobs of own tools.
+    pub(crate) const fn places(&self) -> Places {
+        Places { max: self.running_max, per_identity: self.running_per_identity_max }
+    }
 }
 
 impl Default for Limits {

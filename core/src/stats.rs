@@ -61,7 +61,7 @@ impl Engine {
     /// How full it is. Costs nothing.
     #[must_use]
     pub fn occupancy(&self) -> Load {
-        let (running, queued) = (self.jobs.running(), self.jobs.queue().len());
+        let (running, queued) = (self.jobs.pools().running_own(), self.jobs.pools().waiting());
         Load { connections: self.outbox.admitted(), running, queued }
     }
 
@@ -74,8 +74,8 @@ impl Engine {
             // Those to servers and agents are no peers.
             connections: self.outbox.peers(),
             requests: self.requests(),
-            running: self.jobs.running() - cancelling,
-            queued: self.jobs.queue().len(),
+            running: self.jobs.pools().running() - cancelling,
+            queued: self.jobs.pools().waiting(),
             cancelling,
             tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
         }

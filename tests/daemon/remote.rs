@@ -385,3 +385,27 @@ fn entries_of_hosts_are_taken() {
     assert!(daemon.home.log().contains("only the host can fill in ${input:key}"));
     assert_eq!(say(&mut daemon.peer(), "echo", r#"{"text":"x"}"#), "x");
 }
+
+/// Calls that a server does not answer hold its own places: those of another server and of a tool go on
+/// with a single worker, and the end of one lets the next begin.
+#[test]
+fn server_without_answers_holds_up_no_other() {
+    let (silent, other) = (Remote::start("modern", &[]), Remote::start("session", &[]));
+    let more = format!(
+        "prefix = \"far.\"\nmax_running = 3\nmax_running_per_identity = 2\n\
+         [[server]]\nname = \"near\"\nurl = {:?}\n[[tool]]\nname = \"sleep\"\nbuiltin = \"sleep\"\n\
+         [daemon]\nworkers = 1",
+        other.url()
+    );
+    let daemon = silent.daemon(&more);
+    let mut peer = daemon.peer();
+    assert!(names(&mut peer).iter().any(|name| name == "far.hold"));
+    let held: Vec<u64> = (0..3).map(|_| peer.call("far.hold", "{}")).collect();
+    assert_eq!(silent.wait_for("tools/call", 2).len(), 2);
+    assert_eq!(say(&mut peer, "near_echo", r#"{"text":"near"}"#), "near");
+    let slept = peer.call("sleep", r#"{"ms":1}"#);
+    assert!(peer.answer(slept)["result"].is_object());
+    assert_eq!(silent.posts("tools/call").len(), 2, "the third call waits");
+    peer.cancel(held[0]);
+    silent.wait_for("tools/call", 3);
+}

@@ -106,12 +106,11 @@ impl Jobs {
     }
 
     /// The place of a job that waits: the gate it is at, or the number of jobs of the same identity
-    /// before it.
+    /// before it for a place of the same pool.
     pub(crate) fn place(&self, outbox: &Outbox, job: &Job) -> String {
-        let queue = self.queue();
-        match queue.closed_gate(job.id) {
+        match self.pools().closed_gate(job) {
             Some(gate) => format!("waiting {}", outbox.clean(&format!("{gate}"))),
-            None => format!("waiting, {} ahead", queue.before(&job.owner, job.id)),
+            None => format!("waiting, {} ahead", self.pools().before(job)),
         }
     }
 

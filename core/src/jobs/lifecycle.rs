@@ -9,13 +9,11 @@ use crate::acp::cancel::end_grace;
 use crate::action::{Action, AuditEvent, Receipt};
 use crate::collections::det_map::Seed;
 use crate::collections::timer_queue::{Timer, TimerQueue};
-use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, TaskId};
 use crate::jobs::Jobs;
 use crate::jobs::job::{Job, JobEffect, JobInput, Purpose};
 use crate::json::raw::Json;
 use crate::lend::lend;
-use crate::limits::Limits;
 use crate::outbox::Outbox;
 use crate::outgoing::OutgoingRequests;
 use crate::outgoing::calls::OutgoingMachine;
@@ -193,21 +191,6 @@ impl JobMachine<'_> {
                 task.aside.maker = Some((id, conn));
             }
         }
-    }
-}
-
-impl Jobs {
-    /// Whether one more job may run.
-    pub(crate) fn has_room(&self, limits: &Limits) -> bool {
-        self.running() < limits.running_max
-    }
-
-    /// Whether one more job of an identity would have to wait.
-    pub(crate) fn is_crowded(&self, limits: &Limits, owner: &Identity) -> bool {
-        let share = limits.running_per_identity_max;
-        let queue = self.queue();
-        let own = queue.running_of(owner) + queue.len_of(owner);
-        own >= share || self.running() + queue.startable(share) >= limits.running_max
     }
 }
 

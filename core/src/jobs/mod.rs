@@ -14,6 +14,7 @@ pub(crate) mod job;
 pub(crate) mod lifecycle;
 pub(crate) mod messages;
 pub(crate) mod outcome;
+pub(crate) mod pools;
 pub(crate) mod queue;
 pub(crate) mod result;
 
@@ -23,7 +24,8 @@ use crate::collections::tally::Tally;
 use crate::identity::Identity;
 use crate::ids::{ConnId, JobId, RequestId, RequestState, TaskId};
 use crate::jobs::job::{Job, JobEffect, JobInput, JobState, Purpose, PurposeChange};
-use crate::jobs::queue::JobQueue;
+use crate::jobs::pools::Pools;
+use crate::limits::Places;
 use crate::protocol::request_meta::RequestContext;
 use crate::time::Instant;
 
@@ -32,26 +34,21 @@ use crate::time::Instant;
 pub(crate) struct Jobs {
     table: Records<Job>,
     /// Jobs that wait for their turn, and running ones by identity.
-    queue: JobQueue,
+    pools: Pools,
     /// Jobs that wait until their task is on disk, by identity.
     held: Tally,
-    /// Jobs the host runs, without those that wait for an answer.
-    running: usize,
-    /// Started jobs that wait for an answer to a question.
-    asking: usize,
     /// Jobs that outlast the last step of their stop policy.
     outlasting: usize,
     next: u64,
 }
 
 impl Jobs {
-    pub(crate) fn new(seed: Seed) -> Self {
+    /// `own` are the places for jobs of own tools.
+    pub(crate) fn new(seed: Seed, own: Places) -> Self {
         Self {
             table: Records::new(seed),
-            queue: JobQueue::default(),
+            pools: Pools::new(own),
             held: Tally::default(),
-            running: 0,
-            asking: 0,
             outlasting: 0,
             next: 1,
         }
@@ -76,9 +73,7 @@ impl Jobs {
         self.next += 1;
         match job.state() {
             JobState::Held(_) => self.held.add(&job.owner),
-            JobState::Queued(arguments) => {
-                self.queue.push(&job.owner, id, gates::of(&job.tool, arguments.get()));
-            }
+            JobState::Queued(_) => self.pools.push(&job),
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
                 unreachable!("a new job has not begun")
             }
@@ -99,19 +94,25 @@ impl Jobs {
         match &effect {
             JobEffect::Enqueue => {
                 self.held.remove(&job.owner);
-                let gates = job.arguments().map(|arguments| gates::of(&job.tool, arguments.get()));
-                self.queue.push(&job.owner, id, gates.unwrap_or_default());
+                self.pools.push(job);
             }
-            JobEffect::Run(_) => self.running += 1,
-            JobEffect::Ignored | JobEffect::Linger | JobEffect::Drop | JobEffect::Step { .. } => {}
+            JobEffect::Run(_)
+            | JobEffect::Ignored
+            | JobEffect::Linger
+            | JobEffect::Drop
+            | JobEffect::Step { .. } => {}
         }
         Some(effect)
     }
 
-    /// Takes the job out of the queue whose turn it is, where an identity may run `share` at once.
-    /// Its [`JobInput::Turn`] follows.
-    pub(crate) fn take_turn(&mut self, share: usize) -> Option<JobId> {
-        self.queue.start(share)
+    /// Takes a job whose turn it is out of its queue. Its [`JobInput::Turn`] follows.
+    pub(crate) fn take_turn(&mut self) -> Option<JobId> {
+        self.pools.start()
+    }
+
+    /// Changes the places for jobs of own tools.
+    pub(crate) const fn bound(&mut self, own: Places) {
+        self.pools.bound(own);
     }
 
     /// Leaves a job without a receiver, and returns the one it had (CAN-08).
@@ -179,10 +180,9 @@ impl Jobs {
         let job = self.table.remove(&id)?;
         match job.state() {
             JobState::Held(_) => self.held.remove(&job.owner),
-            JobState::Queued(_) => _ = self.queue.remove(&job.owner, id),
+            JobState::Queued(_) => self.pools.remove(&job),
             JobState::Running | JobState::Lingering | JobState::Stopping { .. } => {
-                self.running -= 1;
-                self.queue.end(&job.owner, id);
+                self.pools.end(&job);
             }
         }
         self.outlasting -= usize::from(job.outlasts());
@@ -204,21 +204,7 @@ impl Jobs {
             return;
         };
         job.set_asking(waits);
-        match waits {
-            true => {
-                (self.running, self.asking) = (self.running - 1, self.asking + 1);
-                self.queue.note_asks(&job.owner);
-            }
-            false => {
-                (self.running, self.asking) = (self.running + 1, self.asking - 1);
-                self.queue.note_answered(&job.owner);
-            }
-        }
-    }
-
-    /// Number of started jobs that wait for an answer.
-    pub(crate) const fn asking(&self) -> usize {
-        self.asking
+        self.pools.note_asking(job, waits);
     }
 }
 
@@ -247,21 +233,15 @@ impl Jobs {
         self.table.sum(of)
     }
 
-    /// Whether a job that is held for the disk will wait at a gate of its tool.
-    pub(crate) fn would_wait_at_gate(&self, id: JobId) -> bool {
-        let Some(job) = self.get(id) else { return false };
-        let JobState::Held(arguments) = job.state() else { return false };
-        self.queue.would_wait(&gates::of(&job.tool, arguments.get()))
+    /// Whether a job that is held for the disk will wait for a place, or at a gate of its tool.
+    pub(crate) fn would_wait(&self, id: JobId) -> bool {
+        let held = self.get(id).filter(|job| matches!(job.state(), JobState::Held(_)));
+        held.is_some_and(|job| self.pools.would_wait(job))
     }
 
     /// Number of all jobs.
     pub(crate) fn len(&self) -> usize {
         self.table.len()
-    }
-
-    /// Number of jobs the host runs, without those that wait for an answer.
-    pub(crate) const fn running(&self) -> usize {
-        self.running
     }
 
     /// Number of jobs that outlast the last step of their stop policy.
@@ -276,11 +256,11 @@ impl Jobs {
 
     /// Jobs of an identity that have not begun: queued, or held for the disk.
     pub(crate) fn waiting_of(&self, owner: &Identity) -> usize {
-        self.queue.len_of(owner) + self.held.len_of(owner)
+        self.pools.waiting_of(owner) + self.held.len_of(owner)
     }
 
-    /// The queue, to be looked at.
-    pub(crate) const fn queue(&self) -> &JobQueue {
-        &self.queue
+    /// The pools, to be looked at.
+    pub(crate) const fn pools(&self) -> &Pools {
+        &self.pools
     }
 }

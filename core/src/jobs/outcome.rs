@@ -30,9 +30,7 @@ impl Engine {
         self.supervisor().flush();
         self.suspend_asking_calls();
         self.task_machine().hand_over_begun();
-        let share = self.settings.limits.running_per_identity_max;
-        while self.jobs.has_room(&self.settings.limits) {
-            let Some(id) = self.jobs.take_turn(share) else { break };
+        while let Some(id) = self.jobs.take_turn() {
             self.job_machine().advance_job(id, JobInput::Turn);
         }
         self.task_machine().hand_over_waiting();

@@ -21,6 +21,10 @@ pub(crate) struct JobQueue {
     /// identity.
     lanes: Vec<(Identity, OwnedJobs)>,
     len: usize,
+    /// Started jobs, without those that wait for an answer.
+    running: usize,
+    /// Started jobs that wait for an answer.
+    asking: usize,
     /// Identity whose job was started last.
     last: Option<Identity>,
     gates: Gates,
@@ -109,6 +113,7 @@ impl JobQueue {
             self.lanes.iter_mut().for_each(|(_, jobs)| jobs.open_since = FIRST);
         }
         let Ok(at) = self.find(owner) else { return };
+        self.running -= 1;
         self.lanes[at].1.running -= 1;
         self.drop_idle(at);
     }
@@ -118,6 +123,7 @@ impl JobQueue {
         if let Ok(at) = self.find(owner) {
             let jobs = &mut self.lanes[at].1;
             (jobs.running, jobs.asking) = (jobs.running - 1, jobs.asking + 1);
+            (self.running, self.asking) = (self.running - 1, self.asking + 1);
         }
     }
 
@@ -127,6 +133,7 @@ impl JobQueue {
         if let Ok(at) = self.find(owner) {
             let jobs = &mut self.lanes[at].1;
             (jobs.running, jobs.asking) = (jobs.running + 1, jobs.asking - 1);
+            (self.running, self.asking) = (self.running + 1, self.asking - 1);
         }
     }
 
@@ -194,6 +201,7 @@ impl JobQueue {
         let (owner, jobs) = self.lanes.get_mut(at)?;
         jobs.waiting.remove(job);
         jobs.running += 1;
+        self.running += 1;
         self.gates.enter(owner, job);
         self.len -= 1;
         Some(job)
@@ -221,6 +229,21 @@ impl JobQueue {
     /// Number of waiting jobs.
     pub(crate) const fn len(&self) -> usize {
         self.len
+    }
+
+    /// Number of started jobs, without those that wait for an answer.
+    pub(crate) const fn running(&self) -> usize {
+        self.running
+    }
+
+    /// Number of started jobs that wait for an answer.
+    pub(crate) const fn asking(&self) -> usize {
+        self.asking
+    }
+
+    /// Whether no job waits or runs.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.len + self.running + self.asking == 0
     }
 
     /// Number of waiting jobs of one identity.
@@ -257,6 +280,10 @@ impl JobQueue {
     pub(crate) fn check(&self) {
         let lens = self.lanes.iter().map(|(_, jobs)| jobs.waiting.len());
         assert_eq!(lens.sum::<usize>(), self.len, "waiting jobs are counted");
+        let sum =
+            |of: fn(&OwnedJobs) -> usize| self.lanes.iter().map(|it| of(&it.1)).sum::<usize>();
+        assert_eq!(sum(|jobs| jobs.running), self.running, "running jobs are counted");
+        assert_eq!(sum(|jobs| jobs.asking), self.asking, "asking jobs are counted");
         let idle = self.lanes.iter().filter(|(_, jobs)| jobs.is_idle()).count();
         assert!(idle == 0 || self.lanes.len() == 1, "only the last entry may be idle");
         assert!(self.lanes.is_sorted_by_key(|(owner, _)| owner), "entries are sorted");
@@ -266,11 +293,6 @@ impl JobQueue {
             let mut passed = jobs.waiting.since(FIRST).take_while(|job| *job < jobs.open_since);
             assert!(passed.all(|job| self.gates.closed(job).is_some()), "a job that may start");
         }
-    }
-
-    /// Number of running jobs of all identities, for tests.
-    pub(crate) fn running(&self) -> usize {
-        self.lanes.iter().map(|(_, jobs)| jobs.running).sum()
     }
 }
 

@@ -64,7 +64,7 @@ impl OutgoingMachine<'_> {
         let is_one_too_many = to.is_none()
             && !by_answer
             && !is_asking
-            && self.jobs.queue().asking_of(&owner) >= limits.parked_max;
+            && self.jobs.pools().asking_of(&owner) >= limits.parked_max;
         let refusal = match (wanted, is_full || is_one_too_many) {
             (false, _) => Some(Refusal::NoJob),
             (true, true) => Some(Refusal::TooMany),

@@ -148,9 +148,9 @@ impl Engine {
     }
 
     fn all_jobs(&self) -> JobTotals {
-        let (cancelling, queued) = (self.cancelling(), self.jobs.queue().len());
-        let running = self.jobs.running() - cancelling;
-        JobTotals { running, asking: self.jobs.asking(), queued, cancelling }
+        let (cancelling, queued) = (self.cancelling(), self.jobs.pools().waiting());
+        let running = self.jobs.pools().running() - cancelling;
+        JobTotals { running, asking: self.jobs.pools().asking(), queued, cancelling }
     }
 
     /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.

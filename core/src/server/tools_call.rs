@@ -216,9 +216,10 @@ impl Engine {
             return self.outbox.fail(reply, &error);
         }
         let limits = self.settings.limits;
-        let begun = self.jobs.running() + self.jobs.asking();
-        let waiting = begun + self.jobs.queue().len() + self.jobs.held();
-        if waiting >= limits.running_max.saturating_add(limits.queued_max) {
+        let pools = self.jobs.pools();
+        let (places, begun) = pools.begun(&admitted.tool);
+        let waiting = begun + pools.waiting() + self.jobs.held();
+        if waiting >= places.saturating_add(limits.queued_max) {
             return self.outbox.refuse(
                 reply,
                 "queue",
@@ -230,9 +231,7 @@ impl Engine {
             return self.outbox.forget(reply);
         };
         let share = limits.queued_per_identity_max;
-        let own_running = self.jobs.queue().running_of(&owner);
-        let own_room = limits.running_per_identity_max.saturating_sub(own_running);
-        let can_start = limits.running_max.saturating_sub(self.jobs.running()).min(own_room);
+        let can_start = pools.room_for(&admitted.tool, &owner);
         let own = self.jobs.waiting_of(&owner);
         if own >= share.saturating_add(can_start) {
             let what = "calls of yours wait already: try again later";

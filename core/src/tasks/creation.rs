@@ -105,11 +105,8 @@ impl TaskMachine<'_> {
     /// A task exists: its request is answered, and its job may run, if it does not run already or
     /// has ended.
     pub(crate) fn bring_to_life(&mut self, id: TaskId) {
-        let crowded = self.tasks.get(id).is_some_and(|task| {
-            self.jobs.is_crowded(&self.settings.limits, self.tasks.owner(task))
-        });
         let job = self.tasks.get(id).and_then(|task| task.job);
-        let gated = job.is_some_and(|job| self.jobs.would_wait_at_gate(job));
+        let would_wait = job.is_some_and(|job| self.jobs.would_wait(job));
         let whole = self.tasks.settle_creation(id);
         let Some(task) = self.tasks.get_mut(id) else { return };
         self.outbox.counters_mut().tasks_created += 1;
@@ -120,7 +117,7 @@ impl TaskMachine<'_> {
         let state = job.and_then(|job| self.jobs.get(job)).map(Job::state);
         let held = matches!(state, Some(JobState::Held(_)));
         // TSK-09: it begins as working even where it has to wait its turn.
-        task.queued = held && (crowded || gated) || matches!(state, Some(JobState::Queued(_)));
+        task.queued = held && would_wait || matches!(state, Some(JobState::Queued(_)));
         self.tasks.note_creation(self.outbox, self.jobs, id);
         let Some(job) = job.filter(|_| held) else { return self.tell_life(id, whole) };
         self.job_machine().advance_job(job, JobInput::Stored);

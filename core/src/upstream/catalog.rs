@@ -64,7 +64,8 @@ impl KnownServer {
     ) -> Tool {
         let server = &self.server;
         let (method, name) = (method.into(), name.into());
-        let route = Route { server: server.name.clone(), method, name, own: None };
+        let places = server.places;
+        let route = Route { server: server.name.clone(), places, method, name, own: None };
         Tool {
             task_support,
             timeout: server.timeout,

@@ -190,7 +190,7 @@ impl Gateway<'_> {
         let asked = self.upstreams.asked.keys();
         let of_owner =
             asked.filter(|(other, _)| self.outbox.identity(*other) == Some(owner)).count();
-        of_owner + self.jobs.queue().asking_of(owner)
+        of_owner + self.jobs.pools().asking_of(owner)
     }
 
     /// Passes a request of a server to the only client of its instance.

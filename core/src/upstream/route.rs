@@ -2,11 +2,15 @@
 
 use alloc::boxed::Box;
 
+use crate::limits::ServerPlaces;
+
 /// The request of an upstream behind a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
     /// Name of the server.
     pub server: Box<str>,
+    /// Requests of the server that are under way at once.
+    pub places: ServerPlaces,
     /// Method of the request, such as `tools/call`.
     pub method: Box<str>,
     /// Name that the server knows the tool or prompt by, or the URI that the client knows the

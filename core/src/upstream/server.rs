@@ -8,6 +8,7 @@ use core::any::Any;
 use core::fmt;
 use core::time::Duration;
 
+use crate::limits::ServerPlaces;
 use crate::policy::allow::{Allow, RunsFor};
 use crate::tool::TaskSupport;
 use crate::upstream::manifest::Manifest;
@@ -173,6 +174,9 @@ pub struct UpstreamServer {
     pub max_instances: usize,
     /// Of those, the ones of one identity; for an agent, its clients of one identity.
     pub max_instances_per_identity: usize,
+    /// Requests of clients under way at once, on all instances; further ones wait, and hold up no other
+    /// server.
+    pub places: ServerPlaces,
     /// Requests at once on one instance; as many as come when `None`.
     pub max_calls: Option<usize>,
     /// The longest that one request may take; no bound when `None`.
@@ -227,6 +231,7 @@ impl UpstreamServer {
             idle_exit: Some(Duration::from_secs(600)),
             max_instances: 16,
             max_instances_per_identity: usize::MAX,
+            places: ServerPlaces::default(),
             max_calls: None,
             timeout: Some(Duration::from_secs(600)),
             heartbeat: None,

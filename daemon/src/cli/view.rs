@@ -189,8 +189,7 @@ impl Status {
                 busy,
                 "jobs",
                 format!(
-                    "{running} running{}{}, {queued} queued{}, {} cancelling",
-                    limit("workers"),
+                    "{running} running{}, {queued} queued{}, {} cancelling",
                     self.asking(),
                     limit("queue"),
                     self.cancelling

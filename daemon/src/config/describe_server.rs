@@ -37,6 +37,12 @@ pub(super) fn describe_server(server: &Server, config: &Config) -> Vec<(String, 
     let (max, own) = (server.max_instances, server.max_instances_per_identity);
     more(format!("{share}, start {start}"));
     more(format!("max_instances {max}, max_instances_per_identity {own}"));
+    let show = |most: Option<usize>, default: &str| {
+        most.map_or_else(|| default.to_owned(), |it| it.to_string())
+    };
+    let all = show(server.places.max, "as workers");
+    let own = show(server.places.per_identity, "as workers_per_identity");
+    more(format!("max_running {all}, max_running_per_identity {own}"));
     let idle = server.idle_exit.map_or_else(|| "off".to_owned(), show_duration);
     let start_timeout = show_duration(server.start_timeout);
     more(format!("start_timeout {start_timeout}, idle_exit {idle}"));

@@ -205,6 +205,8 @@ written! {
         idle_exit: Entry<String>,
         max_instances: Entry<u64>,
         max_instances_per_identity: Entry<u64>,
+        max_running: Entry<u64>,
+        max_running_per_identity: Entry<u64>,
         max_calls: Entry<u64>,
         timeout: Entry<Span>,
         heartbeat: Entry<String>,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use ceased_core::limits::ServerPlaces;
 use ceased_core::policy::allow::Allow;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
@@ -45,6 +46,8 @@ pub struct Server {
     pub max_instances: usize,
     /// Of those, the ones of one identity.
     pub max_instances_per_identity: usize,
+    /// Requests of clients under way at once, on all instances.
+    pub places: ServerPlaces,
     /// Requests at once on one instance; as many as come if `None`.
     pub max_calls: Option<usize>,
     /// Time limit of a request.

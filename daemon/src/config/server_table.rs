@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use ceased_core::limits::ServerPlaces;
 use ceased_core::tool::TaskSupport;
 use ceased_core::upstream::server::{NameFilter, OnIgnoredCancel, Pin, Share, StartWhen};
 use ceased_core::upstream::spoken::Revision;
@@ -80,6 +81,8 @@ fn server(
     let instances = Count(1..=INSTANCES_MAX);
     let max_instances = raw.max_instances.or(INSTANCES, &instances, check);
     let own = &raw.max_instances_per_identity;
+    let running = raw.max_running.read(&Count(1..=CALLS_MAX), check);
+    let own_running = raw.max_running_per_identity.read(&Count(1..=CALLS_MAX), check);
     let max_calls = raw.max_calls.or(0, &Count(0..=CALLS_MAX), check);
     let task_support = Perhaps(TASK_SUPPORT);
     let (graces, drains) = (Time(Duration::ZERO..=GRACE_MAX), Time(Duration::ZERO..=24 * HOUR));
@@ -93,6 +96,10 @@ fn server(
         idle_exit: raw.idle_exit.or(Some(IDLE_EXIT), &TimeOrOff("10m"), check),
         max_instances,
         max_instances_per_identity: own.or(most_of(max_instances), &instances, check),
+        places: ServerPlaces {
+            max: running,
+            per_identity: own_running.or_else(|| running.map(most_of)),
+        },
         max_calls: (max_calls > 0).then_some(max_calls),
         timeout: raw.timeout.or(TIMEOUT, &Time(MS..=YEAR), check),
         heartbeat: raw.heartbeat.or(daemon.heartbeat, &Heartbeat, check),

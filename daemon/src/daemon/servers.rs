@@ -122,6 +122,7 @@ fn upstream(
         idle_exit: server.idle_exit,
         max_instances: server.max_instances,
         max_instances_per_identity: server.max_instances_per_identity,
+        places: server.places,
         max_calls: server.max_calls,
         timeout: Some(server.timeout),
         heartbeat: server.heartbeat,

@@ -1,13 +1,15 @@
 //! Instances and starts of servers are shared between identities (UPS-09).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use ceased_core::limits::ServerPlaces;
 use ceased_core::upstream::interface::UpstreamAction;
 use ceased_core::upstream::server::{Share, UpstreamServer};
-use ceased_core::{ConnId, Event, Identity, Rights, Role, Settings};
-use serde_json::json;
+use ceased_core::{ConnId, Event, Identity, Limits, Rights, Role, Settings};
+use serde_json::{Value, json};
 
-use super::kit::{Kit, call, initialize, tool};
+use super::kit::{Kit, call, cancel, initialize, tool};
 use super::server;
 
 /// A session of a user.
@@ -49,7 +51,7 @@ fn owners(kit: &mut Kit) -> Vec<u32> {
 #[test]
 fn starts_take_turns_between_identities() {
     let server = UpstreamServer { max_instances: 64, ..server("s") };
-    let servers = vec![std::sync::Arc::new(server)];
+    let servers = vec![Arc::new(server)];
     let mut kit = Kit::with(Settings { servers, start_at_once: 1, ..Settings::default() });
     for _ in 0..10 {
         let conn = open_as(&mut kit, 1);
@@ -74,7 +76,7 @@ fn starts_take_turns_between_identities() {
 #[test]
 fn slow_starts_delay_their_own_identity_alone() {
     let of = |name: &str| UpstreamServer { max_instances: 64, ..server(name) };
-    let servers = vec![std::sync::Arc::new(of("s"))];
+    let servers = vec![Arc::new(of("s"))];
     let mut kit = Kit::with(Settings { servers, start_at_once: 2, ..Settings::default() });
     for uid in [1, 1, 1, 1, 2, 3, 4] {
         let conn = open_as(&mut kit, uid);
@@ -154,4 +156,122 @@ fn places_go_round_between_identities() {
         kit.ended(instance, "exit code 0", "");
     }
     assert_eq!(served, [1, 1, 2, 3, 1]);
+}
+
+/// Two servers that have as many places.
+fn servers(max: usize, share: usize) -> Vec<Arc<UpstreamServer>> {
+    let of = |name: &str| UpstreamServer {
+        prefix: format!("{name}_").into(),
+        share: Share::Identity,
+        places: ServerPlaces { max: Some(max), per_identity: Some(share) },
+        ..server(name)
+    };
+    ["a", "b"].map(|name| Arc::new(of(name))).into()
+}
+
+/// Two servers, both ready, for a client of each of these users.
+fn two_servers(
+    max: usize,
+    share: usize,
+    users: &[u32],
+) -> (Kit, Vec<ConnId>, BTreeMap<&'static str, Vec<ConnId>>) {
+    let servers = servers(max, share);
+    let limits = Limits { running_max: 1, ..Limits::default() };
+    let mut kit = Kit::with(Settings { servers, limits, ..Settings::default() });
+    let clients: Vec<ConnId> = users.iter().map(|uid| open_as(&mut kit, *uid)).collect();
+    let mut upstreams: BTreeMap<&str, Vec<ConnId>> = BTreeMap::new();
+    for client in &clients {
+        for name in ["a", "b"] {
+            kit.send(*client, &call(&json!(name), &format!("{name}_work")));
+            let instance = kit.starts().remove(0);
+            kit.wanted.clear();
+            let upstream = kit.started(instance);
+            kit.handshake(upstream, &[tool("work")]);
+            let request = kit.early.remove(0);
+            kit.answer(upstream, &request, &json!({"content": []}));
+            assert_eq!(kit.one(*client)["id"], name);
+            upstreams.entry(name).or_default().push(upstream);
+        }
+    }
+    (kit, clients, upstreams)
+}
+
+/// How many requests an upstream was sent.
+fn sent(kit: &mut Kit, upstream: ConnId) -> usize {
+    kit.read(upstream).len()
+}
+
+/// A server that does not answer holds its own places alone: no call of another server waits for it, and
+/// no own tool, of any identity.
+#[test]
+fn silent_server_holds_up_no_other() {
+    let (mut kit, clients, upstreams) = two_servers(3, 2, &[1, 2, 3]);
+    for client in &clients {
+        for id in 0..4 {
+            kit.send(*client, &call(&json!(id), "a_work"));
+        }
+    }
+    let of_a: Vec<usize> = upstreams["a"].iter().map(|it| sent(&mut kit, *it)).collect();
+    assert_eq!(of_a.iter().sum::<usize>(), 3, "{of_a:?}");
+    assert!(of_a.iter().all(|count| *count <= 2), "{of_a:?}");
+    for (client, upstream) in clients.iter().zip(&upstreams["b"]) {
+        kit.send(*client, &call(&json!("other"), "b_work"));
+        let request = kit.one(*upstream);
+        kit.answer(*upstream, &request, &json!({"content": []}));
+        assert_eq!(kit.one(*client)["id"], "other");
+    }
+}
+
+/// A place of a server that is free again goes to the next that waits, one identity after the other, and
+/// a cancelled call that waits is never sent.
+#[test]
+fn places_of_a_server_go_round_between_identities() {
+    let (mut kit, clients, upstreams) = two_servers(1, 1, &[1, 2]);
+    let a = &upstreams["a"];
+    for client in &clients {
+        for id in 1..=3 {
+            kit.send(*client, &call(&json!(id), "a_work"));
+        }
+    }
+    kit.send(clients[0], &cancel(&json!(2)));
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        let sent: Vec<(usize, Value)> = (0..2)
+            .flat_map(|at| kit.read(a[at]).into_iter().map(move |request| (at, request)))
+            .collect();
+        let [(at, request)] = &sent[..] else { panic!("one request at once: {sent:?}") };
+        kit.answer(a[*at], request, &json!({"content": []}));
+        order.push((*at, kit.one(clients[*at])["id"].clone()));
+    }
+    let order: Vec<(usize, u64)> =
+        order.into_iter().map(|(at, id)| (at, id.as_u64().expect("a number"))).collect();
+    assert_eq!(order, [(0, 1), (1, 1), (0, 3), (1, 2), (1, 3)]);
+    assert!(a.iter().all(|upstream| kit.read(*upstream).is_empty()));
+}
+
+/// A reload changes the places of a server for the calls from then on, and waiting calls have one bound for all.
+#[test]
+fn queue_of_a_silent_server_is_bounded() {
+    let (mut kit, clients, upstreams) = two_servers(1, 1, &[1]);
+    let settings = Settings {
+        limits: Limits { queued_max: 2, ..Limits::default() },
+        servers: servers(2, 2),
+        ..Settings::default()
+    };
+    for id in 0..2 {
+        kit.send(clients[0], &call(&json!(id), "a_work"));
+    }
+    assert_eq!(sent(&mut kit, upstreams["a"][0]), 1);
+    kit.feed(Event::Configured { settings: Arc::new(settings) });
+    for id in 2..5 {
+        kit.send(clients[0], &call(&json!(id), "a_work"));
+    }
+    kit.feed(Event::Turn);
+    assert_eq!(kit.engine.occupancy().queued, 2, "two of four calls hold a place");
+    let said = kit.read(clients[0]).pop().expect("a refusal");
+    let error = &said["error"];
+    assert_eq!((&error["code"], &error["data"]["limit"]), (&json!(-31003), &json!("queue")));
+    // A call of the other server finds a place, though no further one may wait.
+    kit.send(clients[0], &call(&json!("other"), "b_work"));
+    assert_eq!(kit.engine.occupancy().queued, 2);
 }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use ceased_core::action::AuditEvent;
 use ceased_core::ids::{CheckId, InstanceId};
+use ceased_core::limits::ServerPlaces;
 use ceased_core::time::Wall;
 use ceased_core::upstream::interface::{Proof, UpstreamAction, UpstreamEvent};
 use ceased_core::upstream::server::{Share, UpstreamServer};
@@ -116,6 +117,10 @@ fn settings(rng: &mut Rng) -> Settings {
             prefix: format!("{name}_").into(),
             share: *rng.pick(&[Share::Connection, Share::Identity, Share::Identity, Share::Call]),
             warm: rng.below(2),
+            places: ServerPlaces {
+                max: *rng.pick(&[None, Some(3)]),
+                per_identity: *rng.pick(&[None, Some(2)]),
+            },
             max_calls: *rng.pick(&[None, None, Some(1), Some(2)]),
             idle_exit: *rng.pick(&[None, Some(Duration::from_secs(20))]),
             start_timeout: Duration::from_secs(5),
