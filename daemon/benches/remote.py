@@ -18,8 +18,8 @@ import tempfile
 import threading
 import time
 
-# More stuck calls than `limits.workers_per_identity` have further calls of the identity wait.
-CALLS, ROUNDS, SESSIONS, STUCK = 500, 8, 1000, 48
+# More stuck calls than the places of a server, so that some of them wait.
+CALLS, ROUNDS, SESSIONS, STUCK = 500, 8, 1000, 200
 ID, METHOD = re.compile(rb'"id":([^,}]+)'), re.compile(rb'"method":"([^"]*)"')
 BEGUN = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"b","version":"1"}}'
 TOOLS = b'{"tools":[{"name":"small","inputSchema":{"type":"object"}}]}'

@@ -406,6 +406,9 @@ fn server_without_answers_holds_up_no_other() {
     let slept = peer.call("sleep", r#"{"ms":1}"#);
     assert!(peer.answer(slept)["result"].is_object());
     assert_eq!(silent.posts("tools/call").len(), 2, "the third call waits");
+    let status = daemon.status();
+    let counts = ["running", "relayed", "queued"].map(|name| status[name].as_u64());
+    assert_eq!(counts, [Some(2), Some(2), Some(1)]);
     peer.cancel(held[0]);
     silent.wait_for("tools/call", 3);
 }

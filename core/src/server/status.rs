@@ -27,6 +27,8 @@ const LISTED_MAX: usize = 200;
 #[derive(Default)]
 struct JobTotals {
     running: usize,
+    /// Of the running ones, requests at servers, which use no worker.
+    relayed: usize,
     /// Those that wait for an answer of their requestor.
     asking: usize,
     queued: usize,
@@ -131,9 +133,10 @@ impl Engine {
             }
         };
         json.raw(",\"connections\":").display(connections);
-        let JobTotals { running, asking, queued, cancelling } =
+        let JobTotals { running, relayed, asking, queued, cancelling } =
             if is_operator { self.all_jobs() } else { self.jobs_seen_by(conn) };
         json.raw(",\"running\":").display(running);
+        json.raw(",\"relayed\":").display(relayed);
         json.raw(",\"inputRequired\":").display(asking);
         json.raw(",\"queued\":").display(queued);
         json.raw(",\"cancelling\":").display(cancelling);
@@ -150,7 +153,8 @@ impl Engine {
     fn all_jobs(&self) -> JobTotals {
         let (cancelling, queued) = (self.cancelling(), self.jobs.pools().waiting());
         let running = self.jobs.pools().running() - cancelling;
-        JobTotals { running, asking: self.jobs.pools().asking(), queued, cancelling }
+        let relayed = self.jobs.sum(|job| usize::from(is_at_server(job)));
+        JobTotals { running, relayed, asking: self.jobs.pools().asking(), queued, cancelling }
     }
 
     /// As [`Engine::all_jobs`], of those that the peer of a connection may know of.
@@ -163,6 +167,7 @@ impl Engine {
                 JobState::Running | JobState::Lingering => &mut totals.running,
                 JobState::Stopping { .. } => &mut totals.cancelling,
             } += 1;
+            totals.relayed += usize::from(is_at_server(job));
         }
         totals
     }
@@ -323,6 +328,12 @@ impl Engine {
         }
         json.raw("}");
     }
+}
+
+/// Whether a job is a request that a server works on.
+fn is_at_server(job: &Job) -> bool {
+    let runs = matches!(job.state(), JobState::Running | JobState::Lingering);
+    runs && !job.is_asking() && job.tool.route.is_some()
 }
 
 /// The rest of an object that begins with the total of these.

@@ -110,6 +110,14 @@ impl Status {
         }
     }
 
+    /// The number of requests at servers, if there are any.
+    fn at_servers(&self) -> String {
+        match self.relayed {
+            0 => String::new(),
+            count => format!(", {count} at servers"),
+        }
+    }
+
     /// Summary in three lines: viewer, load, and whether cancels left processes behind.
     pub(super) fn summary(&self) -> [(Tone, String); 3] {
         let host = &self.host;
@@ -182,14 +190,16 @@ impl Status {
         let live = count("working") + count("input_required");
         let ended = count("total").saturating_sub(live);
         let busy = if self.cancelling > 0 { Tone::Pending } else { Tone::Plain };
-        let (running, queued) = (self.running, self.queued);
+        let (running, queued) = (self.running.saturating_sub(self.relayed), self.queued);
         let mut lines = vec![
             (Tone::Plain, "", first),
             (
                 busy,
                 "jobs",
                 format!(
-                    "{running} running{}, {queued} queued{}, {} cancelling",
+                    "{running} running{}{}{}, {queued} queued{}, {} cancelling",
+                    limit("workers"),
+                    self.at_servers(),
                     self.asking(),
                     limit("queue"),
                     self.cancelling

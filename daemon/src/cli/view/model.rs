@@ -15,6 +15,8 @@ pub(in crate::cli) struct Status {
     pub(in crate::cli) draining: bool,
     pub(in crate::cli) connections: u64,
     pub(in crate::cli) running: u64,
+    /// Of the running ones, requests at servers, which use no worker.
+    pub(in crate::cli) relayed: u64,
     /// Jobs that wait for an answer of their requestor.
     pub(in crate::cli) input_required: u64,
     pub(in crate::cli) queued: u64,

@@ -2,6 +2,8 @@
 
 use super::*;
 
+use ceased_core::limits::ServerPlaces;
+
 /// The line before the documentation of servers.
 const SERVERS: &str = "\n# Existing MCP servers that speak stdio.";
 /// The line before the documentation of agents.
@@ -163,13 +165,29 @@ fn documented_server_defaults_are_the_defaults() {
     };
     let bare = "[[server]]\nname = \"a\"\ncommand = [\"x\"]\n";
     let url = "[[server]]\nname = \"a\"\nurl = \"https://mcp.example.org/mcp\"\n";
-    assert_eq!((keys(of_all).len(), keys(by_url).len()), (17, 5));
-    let of_all = keys(of_all).into_iter().map(|key| (bare, key));
+    assert_eq!((keys(of_all).len(), keys(by_url).len()), (19, 5));
+    // The places of a server follow those of own tools, unless they are given.
+    let of_all = keys(of_all).into_iter().filter(|key| !key.starts_with("max_running"));
+    let of_all = of_all.map(|key| (bare, key));
     for (bare, key) in of_all.chain(keys(by_url).into_iter().map(|key| (url, key))) {
         // `warm` has a meaning with one value of `share` only.
         let share = if key.starts_with("warm") { "share = \"call\"\n" } else { "" };
         let (with, without) = (format!("{bare}{share}{key}"), format!("{bare}{share}"));
         assert_eq!(good(&with).servers, good(&without).servers, "{key}");
+    }
+}
+
+/// The places of a server: one identity has its share of those that are given.
+#[test]
+fn places_of_a_server_follow_the_workers() {
+    for (keys, max, per_identity) in [
+        ("", None, None),
+        ("max_running = 16", Some(16), Some(14)),
+        ("max_running_per_identity = 3", None, Some(3)),
+        ("max_running = 2\nmax_running_per_identity = 1", Some(2), Some(1)),
+    ] {
+        let text = format!("[[server]]\nname = \"a\"\ncommand = [\"x\"]\n{keys}");
+        assert_eq!(good(&text).servers[0].places, ServerPlaces { max, per_identity }, "{keys}");
     }
 }
 
