@@ -7,6 +7,7 @@ pub(crate) mod server;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ceased_fleet::postgres::Session;
 use ceased_simulator::modern::{TASKS, able as able_to};
 use ceased_tests::daemon::http::Http;
 use ceased_tests::daemon::{
@@ -321,6 +322,76 @@ fn nothing_is_told_from_memory_while_the_database_is_away() {
     });
     assert_eq!(peer.result("tasks/cancel", &of_task(&task))["status"], "cancelled");
     wait_until("its processes have ended", || !runs(&t));
+}
+
+/// FLT-05: while the database fails its writes, for a full disk for example, no task is given and no end is told;
+/// all of it heals by itself, and nothing that was told is lost.
+#[test]
+fn nothing_is_told_that_a_full_database_did_not_take() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (mut at_a, mut at_b) = (a.peer(), b.peer());
+    let t = marker();
+    let task = created(&mut at_a, "hang", &format!(r#"{{"t":"{t}"}}"#));
+    wait_until("it runs", || runs(&t));
+    let ends = created(&mut at_a, "sleep", r#"{"ms":300}"#);
+    let mut admin = Session::open(&server.unix(), "", server::soon()).unwrap();
+    // A sequence counts also in a transaction that fails.
+    let full = "CREATE SEQUENCE ceased.ends; \
+                CREATE FUNCTION ceased.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+                IF NEW.status = 2 THEN PERFORM nextval('ceased.ends'); END IF; \
+                RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$; \
+                CREATE TRIGGER \"full\" BEFORE INSERT OR UPDATE ON ceased.task FOR EACH ROW \
+                EXECUTE FUNCTION ceased.full();";
+    admin.script(full, server::soon()).unwrap();
+    let call = r#"{"name":"sleep","arguments":{"ms":1},"task":{}}"#;
+    assert_eq!(error_code(&mut at_a, "tools/call", call), -31006);
+    assert_eq!(error_code(&mut at_b, "tasks/cancel", &of_task(&task)), -31006);
+    assert!(runs(&t), "nothing was stopped");
+    assert!(at_a.call("echo", r#"{"text":"on"}"#) > 0);
+    wait_until("an end is refused", || {
+        let count = admin.script("SELECT is_called::int FROM ceased.ends", server::soon()).unwrap();
+        count[0].rows[0].text(0).unwrap() == Some("1")
+    });
+    let told = |peer: &mut Peer, task: &str| {
+        let id = peer.request("tasks/get", &of_task(task));
+        peer.answer(id)["result"]["status"].as_str().map(str::to_owned)
+    };
+    for peer in [&mut at_a, &mut at_b] {
+        let told = told(peer, &ends);
+        assert!(told.is_none() || told.as_deref() == Some("working"), "{told:?}");
+    }
+    admin.script("DROP TRIGGER \"full\" ON ceased.task", server::soon()).unwrap();
+    for peer in [&mut at_a, &mut at_b] {
+        wait_until("its end is told", || told(peer, &ends).as_deref() == Some("completed"));
+    }
+    assert_eq!(told(&mut at_b, &task).as_deref(), Some("working"));
+    assert!(!created(&mut at_a, "sleep", r#"{"ms":1}"#).is_empty());
+    assert_eq!(at_b.result("tasks/cancel", &of_task(&task))["status"], "cancelled");
+    wait_until("its processes have ended", || !runs(&t));
+}
+
+/// A daemon does not start with tables of another format, and says both numbers and the remedy.
+#[test]
+fn tables_of_another_format_are_refused() {
+    let _alone = alone();
+    let Some(server) = Server::start() else { return };
+    let home = home_of(&server.url(), "a", "", "");
+    assert_eq!(home.run(&["fleet", "init"]).code, Some(0));
+    let mut admin = Session::open(&server.unix(), "", server::soon()).unwrap();
+    let own = ceased_fleet::FORMAT;
+    for (format, remedy) in [(own + 1, "install the version"), (own - 1, "ceased fleet init")] {
+        let set = format!("UPDATE ceased.meta SET format = {format}");
+        admin.script(&set, server::soon()).unwrap();
+        for command in [&["serve"][..], &["check", "--connect"]] {
+            let ran = home.run(command);
+            let told = format!("{}{}", ran.out, ran.err);
+            let parts = [format!("format {format}"), own.to_string(), remedy.to_owned()];
+            let is_told = parts.iter().all(|part| told.contains(part));
+            assert!(ran.code != Some(0) && is_told, "{command:?}: {ran:?}");
+        }
+    }
 }
 
 /// FLT-04: a node that cannot renew ends its work before its lease is over.
