@@ -70,11 +70,13 @@ impl Engine {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let cancelling = self.cancelling();
+        let relayed = self.jobs.sum(|job| usize::from(job.is_at_server()));
         Gauges {
             // Those to servers and agents are no peers.
             connections: self.outbox.peers(),
             requests: self.requests(),
-            running: self.jobs.pools().running() - cancelling,
+            running: self.jobs.pools().running() - cancelling - relayed,
+            relayed,
             queued: self.jobs.pools().waiting(),
             cancelling,
             tasks: self.tasks.counts().map(|(status, count)| (status.as_str(), count)).collect(),
@@ -110,8 +112,10 @@ pub struct Gauges {
     pub connections: usize,
     /// Requests that wait for an answer.
     pub requests: usize,
-    /// Jobs that run.
+    /// Jobs of own tools that run.
     pub running: usize,
+    /// Requests at servers, which use no worker.
+    pub relayed: usize,
     /// Jobs that wait for their turn.
     pub queued: usize,
     /// Jobs that were told to stop and have not ceased.

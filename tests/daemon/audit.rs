@@ -427,6 +427,7 @@ fn metrics_are_served_for_prometheus() {
     for (name, value) in [
         ("ceased_connections", 1.0),
         ("ceased_jobs{state=\"running\"}", 1.0),
+        ("ceased_jobs{state=\"relayed\"}", 0.0),
         ("ceased_jobs{state=\"cancelling\"}", 0.0),
         ("ceased_tasks{status=\"working\"}", 0.0),
         ("ceased_survivors", 0.0),

@@ -186,6 +186,12 @@ impl Job {
         self.asking
     }
 
+    /// Whether it is a request that a server works on, without a question to its requestor.
+    pub(crate) fn is_at_server(&self) -> bool {
+        let runs = matches!(self.state, JobState::Running | JobState::Lingering);
+        runs && !self.asking && self.tool.route.is_some()
+    }
+
     /// Whether it has waited for an answer.
     pub(crate) const fn has_asked(&self) -> bool {
         self.has_asked

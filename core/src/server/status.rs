@@ -153,7 +153,7 @@ impl Engine {
     fn all_jobs(&self) -> JobTotals {
         let (cancelling, queued) = (self.cancelling(), self.jobs.pools().waiting());
         let running = self.jobs.pools().running() - cancelling;
-        let relayed = self.jobs.sum(|job| usize::from(is_at_server(job)));
+        let relayed = self.jobs.sum(|job| usize::from(job.is_at_server()));
         JobTotals { running, relayed, asking: self.jobs.pools().asking(), queued, cancelling }
     }
 
@@ -167,7 +167,7 @@ impl Engine {
                 JobState::Running | JobState::Lingering => &mut totals.running,
                 JobState::Stopping { .. } => &mut totals.cancelling,
             } += 1;
-            totals.relayed += usize::from(is_at_server(job));
+            totals.relayed += usize::from(job.is_at_server());
         }
         totals
     }
@@ -328,12 +328,6 @@ impl Engine {
         }
         json.raw("}");
     }
-}
-
-/// Whether a job is a request that a server works on.
-fn is_at_server(job: &Job) -> bool {
-    let runs = matches!(job.state(), JobState::Running | JobState::Lingering);
-    runs && !job.is_asking() && job.tool.route.is_some()
 }
 
 /// The rest of an object that begins with the total of these.

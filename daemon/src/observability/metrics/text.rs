@@ -68,10 +68,12 @@ impl Snapshot<'_> {
         page.family(
             "jobs",
             "gauge",
-            "Jobs by state; a cancelling job still has processes or a running handler.",
+            "Jobs by state; relayed ones are at a server, and a cancelling job still has processes or a running \
+             handler.",
         );
         for (state, count) in [
             ("running", gauges.running),
+            ("relayed", gauges.relayed),
             ("queued", gauges.queued),
             ("cancelling", gauges.cancelling),
         ] {
