@@ -196,8 +196,12 @@ fn tasks_and_cpu() {
     print_load();
     let Some(server) = Server::start() else { return };
     let nodes = ["a", "b", "c"].map(|name| node(&server, name, "", WIDE));
-    let mut at_a = [&nodes[0], &nodes[0], &nodes[0]].map(Daemon::peer);
-    let mut at_all = [&nodes[0], &nodes[1], &nodes[2]].map(Daemon::peer);
+    // Identities of their own: the row of one of them is written by one node at a time.
+    let peers = |at: [usize; 3]| {
+        let peers = at.into_iter().zip(3001..).map(|(at, user)| nodes[at].peer_of(user));
+        peers.collect::<Option<Vec<Peer>>>()
+    };
+    let (Some(mut at_a), Some(mut at_all)) = (peers([0; 3]), peers([0, 1, 2])) else { return };
     create(&mut at_all, 1000, 16, 0);
     let idle = |count: usize| {
         wait_until("they are over", || live(&server) == 0);
@@ -222,6 +226,7 @@ fn tasks_and_cpu() {
     for _ in 0..3 {
         one(&mut at_a, 20_000, 16, "one node");
         one(&mut at_all, 20_000, 16, "three nodes");
+        one(&mut at_all, 20_000, 48, "three nodes");
     }
     print_load();
 }
@@ -273,14 +278,18 @@ fn rolling_restart() {
         nodes.iter().for_each(|node| told("a node with a third of the live tasks", node));
         let begun = Instant::now();
         let home = nodes[at].home.clone();
-        let drain = Program::start(&home, home.command(&["drain"]));
-        let mut other = nodes[(at + 1) % 3].peer();
+        let mut drain = Program::start(&home, home.command(&["drain"]));
+        let mut others = [1, 2].map(|by| nodes[(at + by) % 3].peer());
         for task in tasks.iter().rev().step_by(10).take(1000) {
-            let id = other.request("tasks/cancel", &of_task(task));
-            let answer = other.answer(id);
+            let id = others[0].request("tasks/cancel", &of_task(task));
+            let answer = others[0].answer(id);
             // It may have ended.
             let code = answer["error"]["code"].as_i64();
             assert!(code.is_none_or(|code| code == -32602), "{answer}");
+        }
+        while !drain.has_ended() {
+            let missing = 10_000_u32.saturating_sub(live(&server)) as usize;
+            create(&mut others, missing.clamp(1, 100), 48, 150);
         }
         assert_eq!(drain.wait().code, Some(0));
         assert!(nodes[at].wait().success());
