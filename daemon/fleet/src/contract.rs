@@ -598,12 +598,12 @@ pub trait SharedTable: Send {
         deadline: Instant,
     ) -> Result<Vec<Epoch>, Failure>;
 
-    /// Ends the membership of nodes whose lease is over, and gives their tasks this end (FLT-04), some at a
-    /// time.
+    /// Gives the tasks of nodes that are no members any more this end, some at a time. If it `buries`, ends the
+    /// membership of nodes whose lease is over first (FLT-04).
     ///
     /// # Errors
     /// [`Failure`].
-    fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure>;
+    fn reap(&mut self, end: &End, buries: bool, deadline: Instant) -> Result<Reaped, Failure>;
 
     /// Deletes tasks whose time is over, some at a time; true when there may be more.
     ///

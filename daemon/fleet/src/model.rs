@@ -526,12 +526,12 @@ impl SharedTable for ModelTable {
         Ok(nodes.into_iter().collect())
     }
 
-    fn reap(&mut self, end: &End, _: Instant) -> Result<Reaped, Failure> {
+    fn reap(&mut self, end: &End, buries: bool, _: Instant) -> Result<Reaped, Failure> {
         self.fenced(|state, epoch| {
             let now = state.now;
             let mut reaped = Reaped::default();
             for (other, node) in &mut state.nodes {
-                if node.is_live && *other != epoch && node.expires + MARGIN < now {
+                if buries && node.is_live && *other != epoch && node.expires + MARGIN < now {
                     node.is_live = false;
                     reaped.nodes.push(*other);
                 }

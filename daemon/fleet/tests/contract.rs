@@ -82,8 +82,8 @@ impl SharedTable for Forgetful {
     fn fetch(&mut self, wanted: &[Wanted], deadline: Instant) -> Result<Vec<Found>, Failure> {
         self.0.fetch(wanted, deadline)
     }
-    fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure> {
-        self.0.reap(end, deadline)
+    fn reap(&mut self, end: &End, buries: bool, deadline: Instant) -> Result<Reaped, Failure> {
+        self.0.reap(end, buries, deadline)
     }
     fn expire(&mut self, deadline: Instant) -> Result<bool, Failure> {
         self.0.expire(deadline)
@@ -234,7 +234,7 @@ fn only_its_node_ends_a_task<F: Fleet>(fleet: &F) {
     assert!(
         matches!(one(&mut b, foreign), Verdict::Overtaken(row) if row.status == Status::Working)
     );
-    assert_eq!(b.reap(&lost(), soon()).unwrap().tasks, []);
+    assert_eq!(b.reap(&lost(), true, soon()).unwrap().tasks, []);
     assert_eq!(look(&mut a, id, "ann").unwrap().status, Status::Working);
 }
 
@@ -245,15 +245,16 @@ fn a_lost_node_is_fenced<F: Fleet>(fleet: &F) {
     let mut b = member(fleet, 2);
     let id = create(&mut a, "ann");
     one(&mut b, FleetWrite::Watch(id));
-    assert_eq!(b.reap(&lost(), soon()).unwrap(), Reaped::default());
+    assert_eq!(b.reap(&lost(), true, soon()).unwrap(), Reaped::default());
     fleet.pass(LEASE / 2);
     a.commit(&[], soon()).unwrap();
     fleet.pass(LEASE * 7 / 10 + Duration::from_secs(1));
     // It renewed since its last lease began.
-    let early = b.reap(&lost(), soon()).unwrap();
+    let early = b.reap(&lost(), true, soon()).unwrap();
     assert!(early.nodes.is_empty() || fleet_is_slow(&early), "{early:?}");
     fleet.pass(LEASE * 2);
-    let reaped = b.reap(&lost(), soon()).unwrap();
+    assert_eq!(b.reap(&lost(), false, soon()).unwrap(), Reaped::default(), "it buries none");
+    let reaped = b.reap(&lost(), true, soon()).unwrap();
     let (nodes, tasks) =
         ([early.nodes, reaped.nodes].concat(), [early.tasks, reaped.tasks].concat());
     assert_eq!((nodes, tasks), (vec![epoch], vec![id]));
@@ -281,12 +282,12 @@ fn a_restarted_node_succeeds_itself<F: Fleet>(fleet: &F) {
     let mut again = fleet.table();
     assert!(again.join(&node(1, Duration::from_secs(60)), soon()).unwrap() > first);
     assert!(matches!(a.commit(&[], soon()), Err(Failure::Fenced)));
-    assert_eq!(again.reap(&lost(), soon()).unwrap().tasks, [id]);
+    assert_eq!(again.reap(&lost(), false, soon()).unwrap().tasks, [id]);
     // And one that leaves says so.
     let id = create(&mut again, "ann");
     let mut b = member(fleet, 2);
     again.leave(soon()).unwrap();
-    assert_eq!(b.reap(&lost(), soon()).unwrap().tasks, [id]);
+    assert_eq!(b.reap(&lost(), false, soon()).unwrap().tasks, [id]);
 }
 
 /// Limits hold over all nodes, and give room back.

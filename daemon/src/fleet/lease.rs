@@ -57,15 +57,19 @@ impl Lease {
         self.renewed.is_none_or(|renewed| renewed + every <= now)
     }
 
-    /// Whether to look for nodes whose lease is over. After an outage all nodes renew first: none is lost for
-    /// it (FLT-04).
-    pub(super) fn may_reap(&mut self, now: Instant, lease: Duration) -> bool {
-        let has_heard = self.answers_since.is_some_and(|since| since + lease <= now);
-        let reaps = has_heard && self.next_reap.is_none_or(|next| next <= now);
+    /// Whether to look for tasks whose node is no member any more.
+    pub(super) fn may_reap(&mut self, now: Instant) -> bool {
+        let reaps = self.is_member() && self.next_reap.is_none_or(|next| next <= now);
         if reaps {
             self.next_reap = Some(now + REAP_EVERY);
         }
         reaps
+    }
+
+    /// Whether a node is lost whose lease is over. After an outage all nodes renew first: none is lost for it
+    /// (FLT-04).
+    pub(super) fn may_bury(&self, now: Instant, lease: Duration) -> bool {
+        self.answers_since.is_some_and(|since| since + lease <= now)
     }
 }
 
@@ -80,20 +84,28 @@ mod tests {
     fn no_node_is_lost_for_an_outage() {
         let (start, mut lease) = (Instant::now(), Lease::default());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(!lease.may_reap(at(100), LEASE));
+        assert!(!lease.may_bury(at(100), LEASE));
         lease.begin_to_hear(at(100));
         lease.begin_to_hear(at(105));
-        assert!(!lease.may_reap(at(109), LEASE));
-        assert!(lease.may_reap(at(110), LEASE));
-        assert!(!lease.may_reap(at(110), LEASE), "once a second");
-        assert!(lease.may_reap(at(111), LEASE));
+        assert!(!lease.may_bury(at(109), LEASE));
+        assert!(lease.may_bury(at(110), LEASE));
         lease.note_outage();
-        assert!(!lease.may_reap(at(130), LEASE));
+        assert!(!lease.may_bury(at(130), LEASE));
         lease.begin_to_hear(at(130));
-        assert!(!lease.may_reap(at(139), LEASE));
-        assert!(lease.may_reap(at(140), LEASE));
+        assert!(!lease.may_bury(at(139), LEASE));
+        assert!(lease.may_bury(at(140), LEASE));
         lease.end();
-        assert!(!lease.is_member() && !lease.may_reap(at(200), LEASE));
+        assert!(!lease.is_member() && !lease.may_bury(at(200), LEASE));
+    }
+
+    /// A member looks for tasks of nodes that are no members once a second, from its start on.
+    #[test]
+    fn tasks_without_a_node_are_looked_for_at_once() {
+        let (start, mut lease) = (Instant::now(), Lease::default());
+        assert!(!lease.may_reap(start), "it is no member");
+        lease.renew(start);
+        assert!(lease.may_reap(start) && !lease.may_reap(start));
+        assert!(lease.may_reap(start + REAP_EVERY));
     }
 
     /// A busy node tells its daemon of a renewal twice a second at most, and of the first one at once.

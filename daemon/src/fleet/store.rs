@@ -352,12 +352,13 @@ impl FleetStore {
         if self.lease.is_due(now, self.options.renew_every()) {
             self.commit(&[])?;
         }
-        if !self.lease.may_reap(now, self.options.node.lease) {
+        if !self.lease.may_reap(now) {
             return Ok(());
         }
+        let buries = self.lease.may_bury(now, self.options.node.lease);
         loop {
             let (sent, deadline) = (Instant::now(), self.deadline());
-            let reaped = self.table.reap(&records::lost(), deadline);
+            let reaped = self.table.reap(&records::lost(), buries, deadline);
             let reaped = reaped.map_err(|failure| self.failed(failure))?;
             self.note_renewal(sent);
             for node in &reaped.nodes {

@@ -419,12 +419,15 @@ fn work_ends_before_the_lease_of_a_cut_off_node_is_over() {
     });
 }
 
-/// A node that leaves in good order makes no other one wait for its lease.
+/// FLT-04: a node that leaves in good order, or starts again, makes no other one wait for a lease.
 #[test]
 fn tasks_of_a_node_that_left_are_found() {
     let _alone = alone();
     let Some(server) = Server::start() else { return };
-    let (mut a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let (a, b) = (node(&server, "a", "", ""), node(&server, "b", "", ""));
+    let lost = created(&mut a.peer(), "sleep", r#"{"ms":60000}"#);
+    let mut a = Daemon::start_in(a.kill());
+    wait_until("its task has failed", || status(&mut b.peer(), &lost) == "failed");
     let task = created(&mut a.peer(), "sleep", r#"{"ms":60000}"#);
     a.signal(Signal::TERM);
     assert!(a.wait().success());

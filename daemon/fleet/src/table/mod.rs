@@ -326,9 +326,10 @@ impl SharedTable for PostgresTable {
         Ok(nodes.map_err(|error| failure(&error))?.into_iter().map(Epoch).collect())
     }
 
-    fn reap(&mut self, end: &End, deadline: Instant) -> Result<Reaped, Failure> {
+    fn reap(&mut self, end: &End, buries: bool, deadline: Instant) -> Result<Reaped, Failure> {
         let (mut batch, epoch) = self.fence(deadline)?;
-        batch.push(&statements::BURY, &[Value::Int8(epoch.0)]).map_err(too_large)?;
+        let values = [Value::Int8(epoch.0), Value::Bool(buries)];
+        batch.push(&statements::BURY, &values).map_err(too_large)?;
         let [status, message, kind, outcome] = writes::of_end(end);
         batch
             .push(&statements::REAP, &[Value::Int8(STEP), status, message, kind, outcome])

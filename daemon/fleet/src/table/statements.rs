@@ -338,7 +338,7 @@ pub(super) const INBOX: Statement = Statement {
 pub(super) const BURY: Statement = Statement {
     name: "bury",
     sql: "UPDATE ceased.node SET state = 'dead'
-    WHERE state = 'live' AND expires + interval '1 second' < clock_timestamp() AND epoch <> $1::int8
+    WHERE $2::bool AND state = 'live' AND expires + interval '1 second' < clock_timestamp() AND epoch <> $1::int8
     RETURNING epoch",
 };
 
