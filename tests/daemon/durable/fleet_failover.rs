@@ -19,6 +19,12 @@ impl Told {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn working(&self) -> Vec<String> {
+        let tasks = self.tasks();
+        let working = tasks.iter().filter(|(_, status)| *status == "working");
+        working.map(|(task, _)| task.clone()).collect()
+    }
+
     /// FLT-02: an end that was told is told for ever.
     fn note(&self, task: &str, status: &str) {
         let before = self.tasks().insert(task.to_owned(), status.to_owned());
@@ -95,6 +101,14 @@ fn fail_over(rounds: usize) -> Option<Vec<Duration>> {
         for node in &nodes {
             let mut peer = node.peer();
             all.iter().for_each(|task| told.note(task, &status(&mut peer, task)));
+        }
+        let mut peer = nodes[round % 2].peer();
+        for task in told.working() {
+            // It may have ended.
+            let id = peer.request("tasks/cancel", &of_task(&task));
+            if peer.answer(id)["result"].is_object() {
+                told.note(&task, "cancelled");
+            }
         }
     }
     println!("{} tasks were acknowledged, and none was lost", count());
