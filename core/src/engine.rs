@@ -420,9 +420,13 @@ impl Engine {
 
     /// News of the table that several engines share. A subscription may begin with it.
     fn on_shared(&mut self, event: SharedEvent) {
-        if let Some(Resumed { reply, method, params }) = self.task_machine().on_shared(event) {
+        if let Some(Resumed { reply, method, params, mut granted }) =
+            self.task_machine().on_shared(event)
+        {
             let conn = reply.conn;
-            self.go_on_with(reply, method, &params);
+            self.go_on_with(reply, method, &params, &mut granted);
+            // Its call was refused before its key was looked at.
+            self.keyed.give_back(granted);
             self.task_machine().end_answer(conn);
         }
     }

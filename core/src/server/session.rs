@@ -119,7 +119,7 @@ impl Engine {
             ("tools/list", SessionPhase::Ready) if self.upstreams.is_empty() => {
                 self.list_tools(reply, params);
             }
-            ("tools/call", SessionPhase::Ready) => self.call_tool(reply, params, None),
+            ("tools/call", SessionPhase::Ready) => self.call_tool(reply, params, None, &mut None),
             ("logging/setLevel", SessionPhase::Ready)
                 if !self.is_for_server(reply.conn, method) =>
             {

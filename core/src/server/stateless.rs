@@ -16,6 +16,7 @@ use crate::protocol::revision;
 use crate::rpc::error::{ErrorObject, code};
 use crate::rpc::params::{self, Members, Params};
 use crate::server::held_bytes::keep_description;
+use crate::tasks::durable::ClaimedKey;
 use crate::upstream::awaited::AwaitedAnswer;
 use crate::upstream::questions::passed_capabilities;
 use crate::upstream::rewrite::member;
@@ -71,7 +72,7 @@ impl Engine {
             }
             "server/discover" => self.discover(reply),
             "tools/list" if self.upstreams.is_empty() => self.list_tools(reply, params),
-            "tools/call" => self.call_tool(reply, params, Some(&claim)),
+            "tools/call" => self.call_tool(reply, params, Some(&claim), &mut None),
             "subscriptions/listen" => self.listen(reply, params, &claim),
             "ceased/status" => self.report_status(reply, params),
             "ceased/cancel" => self.cancel_any_job(reply, params),
@@ -101,7 +102,13 @@ impl Engine {
     }
 
     /// Carries out a call or a subscription that has waited for the table which several engines share.
-    pub(crate) fn go_on_with(&mut self, reply: Reply, method: TaskMethod, params: &str) {
+    pub(crate) fn go_on_with(
+        &mut self,
+        reply: Reply,
+        method: TaskMethod,
+        params: &str,
+        granted: &mut Option<ClaimedKey>,
+    ) {
         if method == TaskMethod::Listen {
             return self.listen_after(reply, params);
         }
@@ -109,7 +116,7 @@ impl Engine {
         members.read(params, 0, self.settings.limits.depth_max);
         let params = Params::seen(Raw::checked(params), &members);
         let claim = request_meta::of(Some(&params)).and_then(Result::ok);
-        self.call_tool(reply, Some(&params), claim.as_ref());
+        self.call_tool(reply, Some(&params), claim.as_ref(), granted);
     }
 
     /// An unreadable frame on a connection without a session is refused in the form of the

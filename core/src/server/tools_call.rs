@@ -28,6 +28,7 @@ use crate::server::keyed_calls::CallContent;
 use crate::server::rate::rated;
 use crate::server::stateless::missing_tasks;
 use crate::tasks::creation::HandOver;
+use crate::tasks::durable::ClaimedKey;
 use crate::tool::{TaskSupport, Tool};
 use crate::upstream::narrow::era_of;
 use crate::upstream::rewrite::params_for_other_hop;
@@ -68,12 +69,14 @@ enum RequestedTtl {
 }
 
 impl Engine {
-    /// A call of a session, or one that makes a claim.
+    /// A call of a session, or one that makes a claim. Takes its key out of `granted` if the table that several
+    /// engines share has granted it one.
     pub(crate) fn call_tool(
         &mut self,
         reply: Reply,
         params: Option<&Params<'_>>,
         claim: Option<&RequestMeta>,
+        granted: &mut Option<ClaimedKey>,
     ) {
         let params = match CallParams::read(params) {
             Ok(params) => params,
@@ -95,7 +98,9 @@ impl Engine {
         });
         match admitted {
             Ok((admitted, None)) => self.accept(reply, admitted),
-            Ok((admitted, Some(key))) => self.accept_once(reply, admitted, key, params.whole),
+            Ok((admitted, Some(key))) => {
+                self.accept_once(reply, admitted, key, params.whole, granted.take());
+            }
             Err(NotAdmitted::Error(error)) => self.outbox.fail(reply, &error),
             Err(NotAdmitted::Correctable(error)) => {
                 let answer = correctable(error, reply.dialect);
@@ -247,8 +252,14 @@ impl Engine {
 
     /// As [`Engine::accept`], unless the same was asked for before.
     #[inline(never)]
-    fn accept_once(&mut self, reply: Reply, admitted: Admitted<'_>, key: Box<str>, params: &str) {
-        let granted = self.lookups.take_granted();
+    fn accept_once(
+        &mut self,
+        reply: Reply,
+        admitted: Admitted<'_>,
+        key: Box<str>,
+        params: &str,
+        granted: Option<ClaimedKey>,
+    ) {
         let request = KeyedRequest {
             key,
             wish: CallContent {

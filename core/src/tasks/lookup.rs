@@ -132,7 +132,7 @@ impl TaskMachine<'_> {
                 match method {
                     TaskMethod::Listen => {
                         let params = params.as_ref().map_or("{}", Params::get).into();
-                        return Some(Resumed { reply, method, params });
+                        return Some(Resumed { reply, method, params, granted: None });
                     }
                     TaskMethod::Get
                     | TaskMethod::Result
@@ -152,9 +152,6 @@ impl TaskMachine<'_> {
     /// A request was answered with the records that it needs, which may go.
     pub(crate) fn end_answer(&mut self, conn: ConnId) {
         self.lookups.is_answering = false;
-        // Its call was refused before its key was looked at.
-        let granted = self.lookups.take_granted();
-        self.keyed.give_back(granted);
         for id in core::mem::take(&mut self.lookups.held) {
             self.part(id);
         }
@@ -172,9 +169,9 @@ impl TaskMachine<'_> {
         };
         let conn = reply.conn;
         if let KeyVerdict::Granted = verdict {
-            self.lookups.grant(claimed);
             let params = asked.params.unwrap_or_else(|| "{}".into());
-            return Some(Resumed { reply, method: asked.method, params });
+            let granted = Some(claimed);
+            return Some(Resumed { reply, method: asked.method, params, granted });
         }
         self.answer_repeated(reply, &claimed.key, verdict);
         self.outbox.close_if_finished(conn);

@@ -22,6 +22,8 @@ pub(crate) struct Resumed {
     pub(crate) reply: Reply,
     pub(crate) method: TaskMethod,
     pub(crate) params: Box<str>,
+    /// Key of a call.
+    pub(crate) granted: Option<ClaimedKey>,
 }
 
 /// Questions to the table, and the tasks that are here because requests wait for them.
@@ -43,8 +45,6 @@ pub(crate) struct TaskLookups {
     untold: Vec<StoreWrite>,
     /// Requests that wait for an idempotency key, by the write that claims it.
     claims: BTreeMap<Seq, (LookupId, ClaimedKey)>,
-    /// Key of the request that is being carried out.
-    granted: Option<ClaimedKey>,
     /// A request is being answered with the records that it needs.
     pub(super) is_answering: bool,
     /// End of the membership.
@@ -139,16 +139,6 @@ impl TaskLookups {
     /// Takes out the request that waits for this claim, and its key.
     pub(crate) fn take_claim(&mut self, seq: Seq) -> Option<(LookupId, ClaimedKey)> {
         self.claims.remove(&seq)
-    }
-
-    /// The request that is carried out next has this key.
-    pub(crate) fn grant(&mut self, claimed: ClaimedKey) {
-        self.granted = Some(claimed);
-    }
-
-    /// Takes out the key of the request that is being carried out.
-    pub(crate) const fn take_granted(&mut self) -> Option<ClaimedKey> {
-        self.granted.take()
     }
 
     /// Tells the table something that is no record; again after an outage of it.
