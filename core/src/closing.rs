@@ -42,7 +42,7 @@ impl Engine {
             self.timers.arm(&mut connection.aside.linger_timer, Timer::Linger(conn), at);
         }
         let calls = self.take_all_calls(conn);
-        self.calls().lose_calls(conn, calls);
+        self.outgoing().lose_calls(conn, calls);
         // A peer that cannot cancel any more would listen forever.
         self.end_subscriptions(conn);
         if let Some(connection) = self.outbox.connection_mut(conn)
@@ -92,7 +92,7 @@ impl Engine {
         // Out of the table before jobs are stopped, whose questions on it are cancelled then.
         let calls = self.take_all_calls(conn);
         self.cancel_requests(conn, connection.requests.take_all());
-        self.calls().lose_calls(conn, calls);
+        self.outgoing().lose_calls(conn, calls);
         aside.lost_handles.extend(connection.send_queue.handles());
         self.unsuspend_lost(aside.lost_handles);
         if !self.upstreams.is_empty() || !self.upstreams.watched.is_empty() {
@@ -105,7 +105,7 @@ impl Engine {
     fn take_all_calls(&mut self, conn: ConnId) -> Vec<(CallId, OutgoingCall)> {
         let mut calls = self.outgoing.lose_calls(conn);
         for (id, remote) in self.outgoing.lose_remote_tasks(conn) {
-            calls.push(self.calls().lose_remote(conn, id, remote));
+            calls.push(self.outgoing().lose_remote(conn, id, remote));
         }
         calls
     }

@@ -215,10 +215,10 @@ impl Engine {
                 self.jobs.on_log(&mut self.outbox, &mut self.tasks, job, (level, data));
             }
             Event::Asked { job, ask, conn, request } => {
-                self.calls().on_asked(job, ask, conn, request);
+                self.outgoing().on_asked(job, ask, conn, request);
             }
-            Event::Call { conn, ask, request } => self.calls().on_call(conn, ask, &request),
-            Event::CancelCall { caller, reason } => self.calls().on_cancel_call(caller, reason),
+            Event::Call { conn, ask, request } => self.outgoing().on_call(conn, ask, &request),
+            Event::CancelCall { caller, reason } => self.outgoing().on_cancel_call(caller, reason),
             Event::CancelJob { job, cause } => self.cancel_with_response(job, cause.into()),
             Event::Notify { from, method, params } => self.on_notify(from, method, params),
             Event::Lingering { job } => self.job_machine().on_lingering(job),
@@ -474,8 +474,8 @@ impl Engine {
                 Timer::Suspended(state) => self.on_suspended_timer(state),
                 Timer::Orphan(id) => self.on_orphan_timer(id),
                 Timer::Keyed(id) => self.keyed.on_timer(id),
-                Timer::Call(conn, call) => self.calls().on_call_timer(conn, call),
-                Timer::Poll(conn, call) => self.calls().on_poll_timer(conn, call),
+                Timer::Call(conn, call) => self.outgoing().on_call_timer(conn, call),
+                Timer::Poll(conn, call) => self.outgoing().on_poll_timer(conn, call),
                 Timer::Store => self.task_machine().on_store_timer(),
                 Timer::Lease => self.task_machine().on_lease_timer(),
                 Timer::DrainKill => {
@@ -514,12 +514,12 @@ impl Engine {
             }
             GatewayEffect::Escalate(job) => self.escalate(job),
             GatewayEffect::AskForJob { job, ask, request } => {
-                self.calls().on_asked(job, ask, None, request);
+                self.outgoing().on_asked(job, ask, None, request);
             }
             GatewayEffect::Withdraw { job, ask, reason } => {
                 // The job may have ended with the same message, and its questions with it.
                 if self.jobs.get(job).is_some_and(|job| job.asks.contains_key(&ask)) {
-                    self.calls().on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
+                    self.outgoing().on_cancel_call(Caller::Job { job, ask }, reason.as_deref());
                 }
             }
             GatewayEffect::Announce { topic, clients } => self.announce_list_to(topic, &clients),

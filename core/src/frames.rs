@@ -122,7 +122,7 @@ impl Engine {
                 self.on_notification(sender, method, params.as_ref());
             }
             Message::Response { id, outcome } => {
-                self.calls().on_response(conn, id, outcome);
+                self.outgoing().on_response(conn, id, outcome);
             }
             Message::Batch(_) => unreachable!("a batch is not part of a batch"),
         }

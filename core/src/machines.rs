@@ -38,7 +38,7 @@ impl Engine {
     }
 
     /// Outgoing requests, to be handed an input.
-    pub(crate) fn calls(&mut self) -> OutgoingMachine<'_> {
+    pub(crate) fn outgoing(&mut self) -> OutgoingMachine<'_> {
         lend!(OutgoingMachine, self, self.drain.is_some())
     }
 

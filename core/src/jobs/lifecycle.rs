@@ -54,7 +54,7 @@ impl JobMachine<'_> {
     }
 
     /// The requests of a job.
-    fn calls(&mut self) -> OutgoingMachine<'_> {
+    fn outgoing(&mut self) -> OutgoingMachine<'_> {
         lend!(OutgoingMachine, self, self.drains)
     }
 
@@ -73,7 +73,7 @@ impl JobMachine<'_> {
             }
             JobEffect::Drop => self.outbox.counters_mut().jobs_never_started += 1,
             JobEffect::Step { step, why, is_first: true } => {
-                self.calls().cancel_asks(id);
+                self.outgoing().cancel_asks(id);
                 self.take_step(id, step, why);
             }
             JobEffect::Step { step, why, is_first: false } => {
@@ -159,7 +159,7 @@ impl JobMachine<'_> {
     pub(crate) fn remove_job(&mut self, id: JobId) -> Option<Job> {
         let job = self.jobs.get_mut(id)?;
         if !job.asks.is_empty() {
-            self.calls().drop_asks(id);
+            self.outgoing().drop_asks(id);
             return self.remove_job(id);
         }
         self.timers.disarm(&mut job.timer, Timer::Job(id));

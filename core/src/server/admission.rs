@@ -55,7 +55,7 @@ impl Engine {
                 self.outgoing.begin_session(outbox, timers, conn, role);
             }
             (Some(_), Role::Client(role)) => {
-                self.calls().refuse_call(Caller::Host(role.ask), Refusal::TooMany);
+                self.outgoing().refuse_call(Caller::Host(role.ask), Refusal::TooMany);
                 self.outbox.close(conn, CloseReason::TooMany);
             }
             (Some(limit), Role::Server | Role::Stateless) => {

@@ -95,7 +95,7 @@ impl Engine {
                 if form == TaskView::Handle {
                     self.task_machine().abandon_unknown(id, cancel.clone());
                 }
-                self.calls().offer_inputs(id);
+                self.outgoing().offer_inputs(id);
                 (None, form.method().into())
             }
             RequestWork::Listen(listening) => {

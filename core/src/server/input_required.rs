@@ -68,7 +68,7 @@ impl Engine {
         };
         let callers: Vec<Caller> = job.questions().filter_map(refused).collect();
         for caller in callers {
-            self.calls().tell(caller, Answer::Refused(refusal));
+            self.outgoing().tell(caller, Answer::Refused(refusal));
         }
     }
 
@@ -151,7 +151,7 @@ impl Engine {
             }
             Some(SuspendedWork::Job(id)) => {
                 self.resume(id, reply, claim, retry.progress_token);
-                self.calls().take_responses(id, &responses);
+                self.outgoing().take_responses(id, &responses);
             }
         }
     }

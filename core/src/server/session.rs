@@ -194,9 +194,9 @@ impl Engine {
         if dialect.methods == Methods::Services {
             self.on_service_notification(conn, method, params);
         } else if method == "notifications/progress" {
-            self.calls().on_peer_progress(conn, params);
+            self.outgoing().on_peer_progress(conn, params);
         } else if method == "notifications/tasks/status" {
-            self.calls().on_status_hint(conn, params);
+            self.outgoing().on_status_hint(conn, params);
             self.pass_on(conn, method, params);
         } else if let Counterpart::Instance(id) = counterpart {
             self.gateway().on_notification(sender, id, method, params);

@@ -148,7 +148,7 @@ impl TaskMachine<'_> {
             && self.news().change_task(id, Change::InputNeeded)
         {
             // TSK-28: questions from before the task existed are asked now.
-            self.calls().offer_inputs(id);
+            self.outgoing().offer_inputs(id);
         }
     }
 

@@ -216,7 +216,7 @@ impl TaskMachine<'_> {
         if let (Some(job), Ok(responses)) =
             (job, inputs::read(Some(Raw::checked(responses)), &open))
         {
-            self.calls().take_responses(job, &responses);
+            self.outgoing().take_responses(job, &responses);
         }
     }
 

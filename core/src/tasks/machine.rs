@@ -47,7 +47,7 @@ impl TaskMachine<'_> {
     }
 
     /// The questions of tasks.
-    pub(super) fn calls(&mut self) -> OutgoingMachine<'_> {
+    pub(super) fn outgoing(&mut self) -> OutgoingMachine<'_> {
         lend!(OutgoingMachine, self, self.drains)
     }
 

@@ -182,7 +182,7 @@ impl TaskMachine<'_> {
             Ok(_) if visits => self.send_inputs(reply, id, given),
             Ok(responses) => {
                 if let Some(job) = job {
-                    self.calls().take_responses(job, &responses);
+                    self.outgoing().take_responses(job, &responses);
                 }
                 self.upstreams.answer(self.outbox, reply, |json| _ = json.raw("{}"));
             }

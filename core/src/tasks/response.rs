@@ -80,7 +80,7 @@ impl TaskMachine<'_> {
         connection.requests.open(reply, RequestWork::Task(id, form));
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.aside.waiters.insert((conn, request));
-        self.calls().offer_inputs(id);
+        self.outgoing().offer_inputs(id);
         self.tasks.load(self.outbox, id);
     }
 
