@@ -134,6 +134,9 @@ impl Top<'_> {
         };
         let said = match cancelled {
             Ok(said) => said,
+            Err(Error::Rpc(error)) if matches!(chosen, Key::Task(_)) => {
+                format!("{}; its owner can cancel it here, an operator at its node", error.message)
+            }
             // The job has ended meanwhile, or the daemon is an older version.
             Err(Error::Rpc(error)) => error.message,
             Err(error) => return Err(error.into()),
