@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ceased_tests::daemon::{Daemon, Peer, wait_until};
 
 use crate::durable::fleet::{WIDE, alone, home_of, server::standby::Pair, status};
+use crate::durable::fleet_figures::tell;
 use crate::durable::of_task;
 
 /// Acknowledged tasks with the last status that was told of each.
@@ -128,7 +129,7 @@ fn standby_has_all_that_was_told() {
 fn each_standby_has_all_that_was_told() {
     let _alone = alone();
     let runs = std::env::var("RUNS").map_or(100, |runs| runs.parse().unwrap());
-    let Some(mut outages) = fail_over(runs) else { return };
-    outages.sort_unstable();
-    println!("{runs} promotions; without tasks for {outages:?}");
+    if let Some(outages) = fail_over(runs) {
+        tell("from the death of the primary to tasks again at both nodes", outages);
+    }
 }

@@ -19,10 +19,10 @@ use crate::durable::fleet::{SHORT, WIDE, alone, created, home_of, node, server::
 use crate::durable::of_task;
 
 /// Prints a figure: the median and the 99th percentile.
-fn tell(what: &str, mut times: Vec<Duration>) {
+pub(crate) fn tell(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    println!("{what}: p50 {:?}, p99 {:?}, of {}", at(50), at(99), times.len());
+    println!("{what}: p50 {:?}, p99 {:?}, most {:?}, of {}", at(50), at(99), at(100), times.len());
 }
 
 fn print_load() {
