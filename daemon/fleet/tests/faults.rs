@@ -492,3 +492,56 @@ fn read_only_server_and_ended_connection_are_left() {
     a.commit(&batch, soon()).unwrap();
     assert!(look(&mut a, id).is_some());
 }
+
+/// Nodes lock the row of an owner before those of its tasks: an end at one node and a cancel at another never
+/// wait for each other, which would take the database a second to find out.
+#[test]
+fn batches_of_two_nodes_never_wait_for_each_other() {
+    let Some(server) = Server::start() else { return };
+    let mut a = member(server.unix(), 1);
+    let mut b = member(server.unix(), 2);
+    for _ in 0..40 {
+        let (mut tasks, fresh): (Vec<_>, Vec<_>) = (0..6).map(|_| new("ann")).unzip();
+        tasks.sort_unstable();
+        a.commit(&fresh, soon()).unwrap();
+        let at_a: Vec<FleetWrite> = tasks
+            .iter()
+            .map(|task| match task {
+                task if *task == tasks[0] => FleetWrite::Change {
+                    task: *task,
+                    input_required: true,
+                    message: None,
+                    asks: None,
+                },
+                task => FleetWrite::End { task: *task, end: end(Ended::Completed) },
+            })
+            .collect();
+        let both = Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                both.wait();
+                a.commit(&at_a, soon()).unwrap();
+            });
+            scope.spawn(|| {
+                both.wait();
+                for task in tasks.iter().rev() {
+                    let end = end(Ended::Cancelled);
+                    let cancel = FleetWrite::Cancel { task: *task, viewer: "ann".to_owned(), end };
+                    b.commit(&[cancel], soon()).unwrap();
+                }
+            });
+        });
+    }
+    drop((a, b));
+    let mut admin = Session::open(&server.unix(), "", soon()).unwrap();
+    let mut number = |sql: &str| {
+        let rows = admin.script(sql, soon()).unwrap();
+        rows[0].rows[0].text(0).unwrap().unwrap().parse::<u64>().unwrap()
+    };
+    // A session hands in its count when it ends.
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+    while number(sessions) > 1 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(number("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'"), 0);
+}

@@ -40,10 +40,13 @@ pub enum Value<'a> {
     Uuids(&'a [[u8; 16]]),
     /// `int8[]`.
     Int8s(&'a [i64]),
+    /// `text[]`.
+    Texts(&'a [&'a str]),
 }
 
 /// Type numbers of array elements.
 const INT8: u32 = 20;
+const TEXT: u32 = 25;
 const UUID: u32 = 2950;
 
 impl Value<'_> {
@@ -57,22 +60,19 @@ impl Value<'_> {
             Self::Text(text) => out.put_slice(text.as_bytes()),
             Self::Bytes(bytes) => out.put_slice(bytes),
             Self::Uuid(id) => out.put_slice(&id),
-            Self::Uuids(ids) => array(out, UUID, ids.iter(), 16, |out, id| out.put_slice(id))?,
-            Self::Int8s(numbers) => {
-                array(out, INT8, numbers.iter(), 8, |out, number| out.put_i64(*number))?;
-            }
+            Self::Uuids(ids) => array(out, UUID, ids.iter().map(|id| Value::Uuid(*id)))?,
+            Self::Int8s(numbers) => array(out, INT8, numbers.iter().copied().map(Value::Int8))?,
+            Self::Texts(texts) => array(out, TEXT, texts.iter().copied().map(Value::Text))?,
         }
         Ok(IsNull::No)
     }
 }
 
-/// Writes an array of one dimension without NULL, of elements with `size` bytes.
-fn array<'a, T: 'a>(
+/// Writes an array of one dimension without NULL.
+fn array<'a>(
     out: &mut BytesMut,
     element: u32,
-    elements: impl ExactSizeIterator<Item = &'a T>,
-    size: i32,
-    write: impl Fn(&mut BytesMut, &T),
+    elements: impl ExactSizeIterator<Item = Value<'a>>,
 ) -> Result<(), Box<dyn Error + Sync + Send>> {
     out.put_i32(1);
     out.put_i32(0);
@@ -80,8 +80,11 @@ fn array<'a, T: 'a>(
     out.put_i32(i32::try_from(elements.len())?);
     out.put_i32(1);
     for value in elements {
-        out.put_i32(size);
-        write(out, value);
+        let size_at = out.len();
+        out.put_i32(0);
+        value.write(out)?;
+        let size = i32::try_from(out.len() - size_at - 4)?;
+        out[size_at..size_at + 4].copy_from_slice(&size.to_be_bytes());
     }
     Ok(())
 }

@@ -261,10 +261,12 @@ impl SharedTable for PostgresTable {
         deadline: Instant,
     ) -> Result<Vec<Verdict>, Failure> {
         let (mut batch, epoch) = self.fence(deadline)?;
+        let locks = writes::push_owners(&mut batch, writes).map_err(too_large)?;
         for write in writes {
             writes::push(&mut batch, epoch, write).map_err(too_large)?;
         }
-        let results = self.fenced(&batch, deadline)?;
+        let mut results = self.fenced(&batch, deadline)?;
+        results.drain(..usize::from(locks).min(results.len()));
         writes::verdicts(writes, results).map_err(|error| failure(&error))
     }
 

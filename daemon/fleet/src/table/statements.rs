@@ -53,6 +53,15 @@ pub(super) const LEAVE: Statement = Statement {
     sql: "UPDATE ceased.node SET state = 'left' WHERE epoch = $1::int8",
 };
 
+/// Locks the rows of owners: of these tasks, and these. All transactions lock rows in the order of owners and
+/// then tasks, so that none waits for one that waits for it.
+pub(super) const OWNERS: Statement = Statement {
+    name: "owners",
+    sql: "SELECT FROM ceased.owner WHERE identity = ANY ($2::text[])
+        OR identity IN (SELECT identity FROM ceased.task WHERE id = ANY ($1::uuid[]))
+    ORDER BY identity COLLATE \"C\" FOR UPDATE",
+};
+
 /// A task, if its owner has room. The place is taken under the lock of the owner's row, which is held
 /// until the commit: so places become visible in their order.
 pub(super) const NEW: Statement = Statement {
@@ -343,13 +352,18 @@ pub(super) const BURY: Statement = Statement {
 };
 
 /// Ends the tasks of nodes that are gone, some at a time; those that another node ends at this moment are
-/// left to it.
+/// left to it. It locks their owners first, as [`OWNERS`].
 pub(super) const REAP: Statement = Statement {
     name: "reap",
-    sql: "WITH lost AS (
-        SELECT task.id FROM ceased.task JOIN ceased.node ON node.epoch = task.node
-        WHERE task.status < 2 AND node.state <> 'live'
-        ORDER BY task.identity, task.id LIMIT $1::int8 FOR UPDATE OF task SKIP LOCKED
+    sql: "WITH found AS (
+        SELECT task.id, task.identity FROM ceased.task JOIN ceased.node ON node.epoch = task.node
+        WHERE task.status < 2 AND node.state <> 'live' ORDER BY task.identity, task.id LIMIT $1::int8
+    ), held AS (
+        SELECT identity FROM ceased.owner WHERE identity IN (SELECT identity FROM found)
+        ORDER BY identity COLLATE \"C\" FOR UPDATE
+    ), lost AS (
+        SELECT task.id FROM ceased.task JOIN found ON found.id = task.id JOIN held ON held.identity = task.identity
+        WHERE task.status < 2 ORDER BY task.identity, task.id FOR UPDATE OF task SKIP LOCKED
     ), ended AS (
         UPDATE ceased.task SET status = $2::int2, message = $3::text, asks = NULL, outcome_kind = $4::int2,
             outcome = $5::text, version = version + 1, updated = greatest(updated, clock_timestamp())
@@ -376,12 +390,18 @@ pub(super) const FORGET: Statement = Statement {
     DELETE FROM ceased.watch USING gone WHERE watch.node = gone.epoch",
 };
 
-/// Deletes tasks whose time is over, some at a time.
+/// Deletes tasks whose time is over, some at a time. It locks their owners first, as [`OWNERS`].
 pub(super) const EXPIRE: Statement = Statement {
     name: "expire",
-    sql: "WITH over AS (
-        SELECT id FROM ceased.task WHERE expires < clock_timestamp() AND status >= 2
-        ORDER BY identity, id LIMIT $1::int8 FOR UPDATE SKIP LOCKED
+    sql: "WITH found AS (
+        SELECT id, identity FROM ceased.task WHERE expires < clock_timestamp() AND status >= 2
+        ORDER BY identity, id LIMIT $1::int8
+    ), held AS (
+        SELECT identity FROM ceased.owner WHERE identity IN (SELECT identity FROM found)
+        ORDER BY identity COLLATE \"C\" FOR UPDATE
+    ), over AS (
+        SELECT task.id FROM ceased.task JOIN found ON found.id = task.id JOIN held ON held.identity = task.identity
+        ORDER BY task.identity, task.id FOR UPDATE OF task SKIP LOCKED
     ), gone AS (
         DELETE FROM ceased.task USING over WHERE task.id = over.id
         RETURNING task.id, task.identity, octet_length(outcome) AS size

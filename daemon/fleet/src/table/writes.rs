@@ -35,6 +35,35 @@ fn of_outcome(outcome: &Outcome) -> [Value<'_>; 2] {
     [Value::Int2(kind), Value::Text(outcome.json())]
 }
 
+/// Adds the lock of the owners whose tasks a batch changes; false if it changes none.
+pub(super) fn push_owners(batch: &mut Batch, writes: &[FleetWrite]) -> Result<bool, TooLarge> {
+    let (mut changed, mut made) = (Vec::new(), Vec::new());
+    for write in writes {
+        match write {
+            FleetWrite::Change { task, .. }
+            | FleetWrite::End { task, .. }
+            | FleetWrite::Cancel { task, .. }
+            | FleetWrite::Receipt { task, .. }
+            | FleetWrite::Delete(task) => changed.push(*task.uuid().as_bytes()),
+            FleetWrite::New { task, .. } => made.push(&*task.identity),
+            FleetWrite::Watch(_)
+            | FleetWrite::Unwatch(_)
+            | FleetWrite::Send { .. }
+            | FleetWrite::Taken(_)
+            | FleetWrite::Claim { .. }
+            | FleetWrite::Keyed { .. }
+            | FleetWrite::Drain => {}
+        }
+    }
+    made.dedup();
+    // A new task of one owner locks that one alone, and is known to no other node.
+    if changed.is_empty() && made.len() < 2 {
+        return Ok(false);
+    }
+    batch.push(&sql::OWNERS, &[Value::Uuids(&changed), Value::Texts(&made)])?;
+    Ok(true)
+}
+
 /// Adds the statements of a write; [`verdicts`] takes as many results.
 pub(super) fn push(batch: &mut Batch, epoch: Epoch, write: &FleetWrite) -> Result<(), TooLarge> {
     let node = Value::Int8(epoch.0);
