@@ -28,9 +28,10 @@ const STEP: i64 = 1000;
 const TRIES: usize = 10;
 
 /// Run at each connect. Time limits of the server would turn a commit that waits for the standby into
-/// one that does not.
+/// one that does not. Plans of statements that were made while the tables were small read them whole, and are
+/// kept until the server has counted again: each statement has an index.
 const SETTINGS: &str = "SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; \
-    SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'";
+    SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'; SET enable_seqscan = off; SET jit = off";
 
 /// The tables of one database, and the connection to it. It connects when it is asked something, and
 /// again after a connection has failed.

@@ -57,9 +57,9 @@ pub(super) const LEAVE: Statement = Statement {
 /// then tasks, so that none waits for one that waits for it.
 pub(super) const OWNERS: Statement = Statement {
     name: "owners",
-    sql: "SELECT FROM ceased.owner WHERE identity = ANY ($2::text[])
-        OR identity IN (SELECT identity FROM ceased.task WHERE id = ANY ($1::uuid[]))
-    ORDER BY identity COLLATE \"C\" FOR UPDATE",
+    sql: "SELECT FROM ceased.owner JOIN (
+        SELECT identity FROM ceased.task WHERE id = ANY ($1::uuid[]) UNION SELECT unnest($2::text[])
+    ) AS of USING (identity) ORDER BY identity COLLATE \"C\" FOR UPDATE OF owner",
 };
 
 /// A task, if its owner has room. The place is taken under the lock of the owner's row, which is held
