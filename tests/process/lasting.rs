@@ -53,7 +53,12 @@ fn rooted() {
         _ => rig.run(&["sh", "-c", "echo so far; \"$@\" & exit 7", "sh", tool, &marker, file]),
     };
     match rig.report() {
-        Report::Progress { .. } => {}
+        Report::Progress { .. } if is_command == "true" => {}
+        // The shell has not exited yet.
+        Report::Progress { .. } => {
+            let report = rig.report();
+            assert!(matches!(report, Report::Lingering { .. }), "{report:?}");
+        }
         Report::Lingering { .. } => rig.wait_ready(job),
         Report::Ended { ending: Ending::Exited(exit), .. } if exit.code == Some(3) => {
             return eprintln!("SKIPPED: set-uid programs have no effect here");

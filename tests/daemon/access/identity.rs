@@ -106,6 +106,16 @@ impl Stage {
         (peer, number)
     }
 
+    /// A process of the victim: that of a job which has started shows its mark once it runs its program.
+    fn victim_process(&self) -> i32 {
+        let mut found = Vec::new();
+        wait_until("the victim runs", || {
+            found = carriers(&self.victim_mark);
+            !found.is_empty()
+        });
+        found[0].0
+    }
+
     /// Writes the order of the next process.
     fn order(&self, how: &str, victim: Option<u64>, more: &Value) {
         for name in ["answers", "ready", "go", "gone"] {
@@ -289,7 +299,7 @@ fn joined_group_gives_no_identity() {
     let _turn = TURNS.take();
     let Some(stage) = Stage::start("cgroup", |home| home.command(&["serve"])) else { return };
     let (_root, victim) = stage.victim(0);
-    let (pid, _) = carriers(&stage.victim_mark).remove(0);
+    let pid = stage.victim_process();
     for how in ["direct", "orphan"] {
         let more = json!({"group": procs_of(pid), "job": victim});
         let seen = stage.spy(BIN, "daemon", how, victim, &more);
@@ -362,7 +372,7 @@ fn process_of_an_ordinary_daemon_is_its_requestor() {
             }
         }
         if tier == "cgroup" {
-            let (pid, _) = carriers(&stage.victim_mark).remove(0);
+            let pid = stage.victim_process();
             for how in ["direct", "orphan"] {
                 let more = json!({"group": procs_of(pid), "job": victim});
                 let seen = stage.spy(OWNER, "daemon", how, victim, &more);

@@ -114,8 +114,8 @@ fn removed_state_directory_is_noticed_while_idle() {
     fs::remove_dir_all(state(&daemon.home)).unwrap();
     wait_until("the removal is noticed", || store_status(&daemon)["state"] == "broken");
     assert_eq!(create(&mut daemon.peer()), None);
-    let log = daemon.home.log();
-    assert!(log.contains("tasks.db was removed or renamed"), "{log}");
+    let removed = "tasks.db was removed or renamed";
+    wait_until("the log has the reason", || daemon.home.log().contains(removed));
     // The metrics socket is checked too.
     fs::remove_file(&metrics).unwrap();
     wait_until("metrics are served again", || UnixStream::connect(&metrics).is_ok());

@@ -299,8 +299,12 @@ fn daemon_and_guard_cannot_be_traced() {
     let marker = marker();
     let mut peer = daemon.peer();
     let call = peer.call("hang", &format!(r#"{{"t":"{marker}"}}"#));
-    wait_until("it runs", || carriers(&marker).len() == 1);
-    let (tool, _) = carriers(&marker).remove(0);
+    let mut found = Vec::new();
+    wait_until("it runs", || {
+        found = carriers(&marker);
+        found.len() == 1
+    });
+    let (tool, _) = found.remove(0);
     let (_, guard) = look(tool).unwrap();
     let owner = |pid: i32| {
         let path = format!("/proc/{pid}/environ");
