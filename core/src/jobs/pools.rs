@@ -15,27 +15,6 @@ use crate::limits::{Places, ServerPlaces};
 use crate::tool::Tool;
 use crate::upstream::route::Route;
 
-impl JobQueue {
-    fn has_room(&self, places: Places) -> bool {
-        self.running() < places.max
-    }
-
-    fn is_ready_in(&self, places: Places) -> bool {
-        self.has_room(places) && self.is_ready(places.per_identity)
-    }
-
-    fn start_in(&mut self, places: Places) -> Option<JobId> {
-        if self.has_room(places) { self.start(places.per_identity) } else { None }
-    }
-
-    /// Whether one more job of an identity would have to wait.
-    fn is_crowded(&self, places: Places, owner: &Identity) -> bool {
-        let share = places.per_identity;
-        let own = self.running_of(owner) + self.len_of(owner);
-        own >= share || self.running() + self.startable(share) >= places.max
-    }
-}
-
 /// The places of a server, and the jobs that wait for one or hold one.
 #[derive(Debug)]
 struct ServerPool {
@@ -93,7 +72,7 @@ impl Pools {
     }
 
     /// The places for jobs of a tool.
-    pub(crate) fn places(&self, tool: &Tool) -> Places {
+    fn places(&self, tool: &Tool) -> Places {
         tool.route.as_ref().map_or(self.places, |route| route.places.or(self.places))
     }
 
@@ -171,14 +150,14 @@ impl Pools {
     pub(crate) fn start(&mut self) -> Option<JobId> {
         let own = self.places;
         let of_servers =
-            self.servers.iter_mut().find_map(|pool| pool.queue.start_in(pool.places.or(own)));
-        of_servers.or_else(|| self.own.start_in(own))
+            self.servers.iter_mut().find_map(|pool| pool.queue.start(pool.places.or(own)));
+        of_servers.or_else(|| self.own.start(own))
     }
 
     /// Whether [`Pools::start`] would find a job.
     pub(crate) fn is_ready(&self) -> bool {
-        let is_ready = |pool: &ServerPool| pool.queue.is_ready_in(pool.places.or(self.places));
-        self.own.is_ready_in(self.places) || self.servers.iter().any(is_ready)
+        let is_ready = |pool: &ServerPool| pool.queue.is_ready(pool.places.or(self.places));
+        self.own.is_ready(self.places) || self.servers.iter().any(is_ready)
     }
 
     fn all(&self) -> impl Iterator<Item = &JobQueue> {

@@ -13,6 +13,7 @@ use self::lane::JobLane;
 use crate::identity::Identity;
 use crate::ids::JobId;
 use crate::jobs::gates::{Gate, GateName, Gates};
+use crate::limits::Places;
 
 /// Jobs that wait for their turn, and how many of each identity run.
 #[derive(Debug, Default)]
@@ -180,17 +181,23 @@ impl JobQueue {
         (first..count).chain(0..first)
     }
 
-    /// Whether [`JobQueue::start`] would find a job.
-    pub(crate) fn is_ready(&self, share: usize) -> bool {
-        self.len > 0 && self.lanes.iter().any(|(_, jobs)| jobs.next(share, &self.gates).is_some())
+    const fn has_room(&self, places: Places) -> bool {
+        self.running < places.max
     }
 
-    /// Takes the job whose turn it is and counts it as running. Jobs of identities that run `share`
-    /// already go on waiting.
-    pub(crate) fn start(&mut self, share: usize) -> Option<JobId> {
-        if self.len == 0 {
+    /// Whether [`JobQueue::start`] would find a job.
+    pub(crate) fn is_ready(&self, places: Places) -> bool {
+        let has_next = |jobs: &OwnedJobs| jobs.next(places.per_identity, &self.gates).is_some();
+        self.len > 0 && self.has_room(places) && self.lanes.iter().any(|(_, jobs)| has_next(jobs))
+    }
+
+    /// Takes the job whose turn it is and counts it as running, if there is a place for it. Jobs of
+    /// identities that have their share of the places go on waiting.
+    pub(crate) fn start(&mut self, places: Places) -> Option<JobId> {
+        if self.len == 0 || !self.has_room(places) {
             return None;
         }
+        let share = places.per_identity;
         let (turn, job) = self
             .turns(self.last.as_ref())
             .find_map(|at| Some((at, self.lanes[at].1.find_next(share, &self.gates)?)))?;
@@ -256,8 +263,15 @@ impl JobQueue {
         self.find(owner).map_or(0, |at| self.lanes[at].1.running)
     }
 
-    /// Number of waiting jobs that may start if there are workers enough.
-    pub(crate) fn startable(&self, share: usize) -> usize {
+    /// Whether one more job of an identity would have to wait for a place.
+    pub(crate) fn is_crowded(&self, places: Places, owner: &Identity) -> bool {
+        let share = places.per_identity;
+        let own = self.running_of(owner) + self.len_of(owner);
+        own >= share || self.running + self.startable(share) >= places.max
+    }
+
+    /// Number of waiting jobs that may start if there are places enough.
+    fn startable(&self, share: usize) -> usize {
         let of = |jobs: &OwnedJobs| jobs.waiting.len().min(share.saturating_sub(jobs.running));
         if self.len == 0 { 0 } else { self.lanes.iter().map(|(_, jobs)| of(jobs)).sum() }
     }
@@ -301,8 +315,12 @@ mod tests {
     use super::*;
     use crate::jobs::gates::gate;
 
-    fn started(queue: &mut JobQueue, share: usize) -> Vec<u64> {
-        core::iter::from_fn(|| queue.start(share)).map(JobId::get).collect()
+    fn share(per_identity: usize) -> Places {
+        Places { max: usize::MAX, per_identity }
+    }
+
+    fn started(queue: &mut JobQueue, of_each: usize) -> Vec<u64> {
+        core::iter::from_fn(|| queue.start(share(of_each))).map(JobId::get).collect()
     }
 
     #[test]
@@ -334,7 +352,7 @@ mod tests {
         (0..5).for_each(|id| queue.push(&ann, JobId::new(id), Vec::new()));
         assert_eq!(queue.startable(2), 2);
         assert_eq!(started(&mut queue, 2), [0, 1]);
-        assert!(!queue.is_ready(2) && queue.is_ready(3) && queue.startable(2) == 0);
+        assert!(!queue.is_ready(share(2)) && queue.is_ready(share(3)) && queue.startable(2) == 0);
         queue.push(&bob, JobId::new(5), Vec::new());
         queue.push(&bob, JobId::new(6), Vec::new());
         assert_eq!((queue.startable(2), queue.startable(3)), (2, 3));
@@ -362,11 +380,11 @@ mod tests {
         queue.push(&bob, JobId::new(3), lock());
         queue.push(&ann, JobId::new(4), Vec::new());
         assert_eq!(started(&mut queue, 9), [0, 4]);
-        assert!(!queue.is_ready(9) && queue.len() == 3);
+        assert!(!queue.is_ready(share(9)) && queue.len() == 3);
         queue.check();
         // The turn of the next identity, and then of the first again.
         queue.end(&ann, JobId::new(0));
-        assert!(queue.is_ready(9));
+        assert!(queue.is_ready(share(9)));
         assert_eq!(started(&mut queue, 9), [3]);
         queue.end(&bob, JobId::new(3));
         assert_eq!(started(&mut queue, 9), [1]);
@@ -409,7 +427,7 @@ mod tests {
                 }
                 _ => {}
             }
-            while let Some(job) = queue.start(4) {
+            while let Some(job) = queue.start(share(4)) {
                 let at = waiting.iter().position(|(_, id, _)| *id == job).unwrap();
                 running.push(waiting.remove(at));
             }
