@@ -469,8 +469,15 @@ impl Daemon {
         })
     }
 
+    /// Its limits, with the connections that its descriptors allow.
+    fn limits_within_files(&self) -> Limits {
+        let has_http = self.metrics.is_some() || self.listen.iter().any(ListenPlace::is_http);
+        scarcity::within_files(self.limits, self.operators.len(), has_http, &self.servers)
+    }
+
     /// [`Daemon::build`]; `recording` is set to the created recording file.
     fn assemble(self, recording: &mut Option<PathBuf>) -> Result<Server, StartError> {
+        let limits = self.limits_within_files();
         if let Some(why) = self.unusable {
             return Err(why);
         }
@@ -495,11 +502,10 @@ impl Daemon {
             *recording = Some(path.clone());
             Ok::<_, StartError>(file)
         });
-        let has_http = self.metrics.is_some() || self.listen.iter().any(ListenPlace::is_http);
         let mut server = Server::new(Options {
             settings: Arc::new(Settings {
                 server: self.server,
-                limits: scarcity::within_files(self.limits, self.operators.len(), has_http),
+                limits,
                 tasks: task_policy_with(self.tasks, kept.as_ref()),
                 catalog,
                 provider,

@@ -1,6 +1,9 @@
 //! Budgets for descriptors, and hints on raising system limits.
 
+use std::sync::Arc;
+
 use ceased_core::limits::Limits;
+use ceased_core::upstream::server::UpstreamServer;
 
 use crate::resource_limits;
 
@@ -48,10 +51,18 @@ pub(crate) fn handshake_limits(limits: &Limits) -> HandshakeLimits {
 
 /// Reduces the connection limits to the descriptors left beside those reserved for jobs, so that
 /// accepting stops before tools lack descriptors. `operators`: the number of identities with places
-/// of their own. `has_http`: HTTP connections have as many places again.
-pub(crate) fn within_files(limits: Limits, operators: usize, has_http: bool) -> Limits {
+/// of their own. `has_http`: HTTP connections have as many places again. Each call of a server by URL
+/// takes a connection.
+pub(crate) fn within_files(
+    limits: Limits,
+    operators: usize,
+    has_http: bool,
+    servers: &[Arc<UpstreamServer>],
+) -> Limits {
     let Some(files) = resource_limits::files_max() else { return limits };
-    let fitting = fit(limits, files, operators, has_http);
+    let by_url = servers.iter().filter(|server| server.is_remote);
+    let calls = by_url.map(|server| server.places.max.unwrap_or(limits.running_max));
+    let fitting = fit(limits, files, operators, has_http, calls.fold(0, usize::saturating_add));
     if fitting.connections_max < limits.connections_max {
         let (wanted, served) = (limits.connections_max, fitting.connections_max);
         tracing::warn!(
@@ -65,8 +76,10 @@ pub(crate) fn within_files(limits: Limits, operators: usize, has_http: bool) -> 
     fitting
 }
 
-fn fit(limits: Limits, files: usize, operators: usize, has_http: bool) -> Limits {
-    let jobs = limits.running_max.saturating_mul(FILES_A_JOB).saturating_add(FILES_OWN);
+/// As [`within_files`], with so many descriptors, and calls at servers by URL.
+fn fit(limits: Limits, files: usize, operators: usize, has_http: bool, calls: usize) -> Limits {
+    let commands = limits.running_max.saturating_mul(FILES_A_JOB);
+    let jobs = commands.saturating_add(calls).saturating_add(FILES_OWN);
     // With very few descriptors, divide them evenly.
     let for_peers = files.saturating_sub(jobs).max(files / 4);
     let of = |connections: usize| {
@@ -110,10 +123,10 @@ mod tests {
     #[test]
     fn connections_leave_descriptors_to_jobs() {
         let limits = Limits { connections_per_identity_max: 896, ..Limits::default() };
-        assert_eq!(fit(limits, 1 << 20, 2, true), limits);
-        for files in [1024, 1500, 2000] {
-            let fitting = fit(limits, files, 2, false);
-            let jobs = limits.running_max * FILES_A_JOB + FILES_OWN;
+        assert_eq!(fit(limits, 1 << 20, 2, true, 0), limits);
+        for (files, calls) in [(1024, 0), (1500, 0), (1500, 300), (2000, 0)] {
+            let fitting = fit(limits, files, 2, false, calls);
+            let jobs = limits.running_max * FILES_A_JOB + calls + FILES_OWN;
             assert!(all(&fitting) + jobs <= files, "{files}: {fitting:?}");
             assert!(fitting.connections_max > 100, "{files}: {}", fitting.connections_max);
             let (max, share) = (fitting.connections_max, fitting.connections_per_identity_max);
@@ -126,7 +139,7 @@ mod tests {
     fn http_connections_leave_descriptors_to_jobs() {
         let limits = Limits::default();
         for files in [1500, 2000, 3000] {
-            let fitting = fit(limits, files, 2, true);
+            let fitting = fit(limits, files, 2, true, 0);
             let strangers = handshake_limits(&fitting);
             let http = fitting.connections_max
                 + strangers.authenticating
@@ -141,7 +154,7 @@ mod tests {
     #[test]
     fn few_descriptors_leave_some_connections() {
         for files in [0, 20, 64, 256, 600] {
-            let fitting = fit(Limits::default(), files, 2, true);
+            let fitting = fit(Limits::default(), files, 2, true, 0);
             assert!((1..=files.max(8) / 2).contains(&fitting.connections_max), "{files}");
         }
     }

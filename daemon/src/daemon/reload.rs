@@ -39,12 +39,14 @@ pub(crate) fn reload(
         let catalog = catalog::catalog(config.tools.iter().map(catalog::configured).collect());
         let (servers, agents) = (known.of(&config)?, servers::agents(&config)?);
         let has_http = config.listen.iter().any(|listen| matches!(listen, Listen::Http(_)));
+        let limits =
+            scarcity::within_files(limits(&config), operators(&config).len(), has_http, &servers);
         let (set_level, level) = (Arc::clone(&set_level), config.log.level.unwrap_or(level));
         Ok(Reloaded {
             set_level: Box::new(move || set_level(level)),
             settings: Arc::new(Settings {
                 server: server_info(&config),
-                limits: scarcity::within_files(limits(&config), operators(&config).len(), has_http),
+                limits,
                 tasks: task_policy(&config),
                 catalog: catalog.map_err(|error| error.to_string())?,
                 outputs: true,
